@@ -1,0 +1,109 @@
+"""Synthetic problems of the paper's experiments, with a known low-rank truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dfwtrace._typing import Array
+from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.validation import check_count
+
+
+def make_multitask(
+    n: int = 20_000,
+    d: int = 300,
+    m: int = 300,
+    rank: int = 10,
+    noise: float = 0.0,
+    seed: int = 0,
+    dtype: Any = np.float64,
+) -> tuple[Array, Array, LowRankMatrix]:
+    """Multi-task regression Y = XW + noise, X Gaussian, W of the given rank and trace norm 1.
+
+    Parameters
+    ----------
+    n, d, m : int
+        Rows, features, tasks.
+    rank : int
+        Rank of the truth.
+    noise : float
+        Standard deviation of the Gaussian noise, relative to that of the entries of XW.
+    seed : int
+    dtype : dtype
+        float32 or float64.
+
+    Returns
+    -------
+    X : array of shape (n, d)
+    Y : array of shape (n, m)
+    W_true : LowRankMatrix
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> X, Y, W_true = dt.datasets.make_multitask(n=50, d=6, m=4, rank=2, seed=0)
+    >>> X.shape, Y.shape, round(W_true.trace_norm, 12)
+    ((50, 6), (50, 4), 1.0)
+    """
+    if not noise >= 0.0:
+        raise ValueError(f"noise must not be negative, got {noise!r}.")
+    rng = np.random.default_rng(seed)
+    X, W_true = _features_and_truth(rng, n, d, m, rank, dtype)
+    Y = X @ W_true
+    if noise:
+        Y = Y + noise * float(Y.std()) * rng.standard_normal(Y.shape)
+    return X, Y.astype(dtype, copy=False), W_true
+
+
+def make_multiclass(
+    n: int = 20_000,
+    d: int = 300,
+    m: int = 300,
+    rank: int = 10,
+    seed: int = 0,
+    dtype: Any = np.float64,
+) -> tuple[Array, Array, LowRankMatrix]:
+    """Multi-class classification: y is the class of highest score in XW.
+
+    Parameters
+    ----------
+    n, d, m : int
+        Rows, features, classes. With few rows, some classes may have none.
+    rank : int
+        Rank of the truth, which has trace norm 1.
+    seed : int
+    dtype : dtype
+        float32 or float64.
+
+    Returns
+    -------
+    X : array of shape (n, d)
+    y : array of shape (n,)
+    W_true : LowRankMatrix
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> X, y, W_true = dt.datasets.make_multiclass(n=50, d=6, m=4, rank=2, seed=0)
+    >>> bool((y == (X @ W_true).argmax(axis=1)).all())
+    True
+    """
+    X, W_true = _features_and_truth(np.random.default_rng(seed), n, d, m, rank, dtype)
+    return X, (X @ W_true).argmax(axis=1), W_true
+
+
+def _features_and_truth(
+    rng: np.random.Generator, n: int, d: int, m: int, rank: int, dtype: Any
+) -> tuple[Array, LowRankMatrix]:
+    for name, value in (("n", n), ("d", d), ("m", m), ("rank", rank)):
+        check_count(name, value, 1)
+    if rank > min(d, m):
+        raise ValueError(f"rank must be at most min(d, m) = {min(d, m)}, got {rank}.")
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64, got {dtype!r}.")
+    U, V = rng.standard_normal((d, rank)), rng.standard_normal((m, rank))
+    W = LowRankMatrix(U, np.ones(rank), V).compress()
+    X = rng.standard_normal((n, d), dtype=dtype)
+    return X, W * (1.0 / W.trace_norm)

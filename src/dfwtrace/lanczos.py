@@ -1,0 +1,150 @@
+"""Golub-Kahan bidiagonalisation of an operator known only through its products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import beta as beta_distribution
+
+from dfwtrace._typing import FloatArray
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+class Pair(NamedTuple):
+    """Unit vectors u, v with uᵀGv = σ = ‖Gᵀu‖, and the pairs of products that it took."""
+
+    u: FloatArray
+    v: FloatArray
+    sigma: float
+    iterations: int
+
+
+class GolubKahan:
+    """GᵀU_k = V_{k+1} B_kᵀ with orthonormal U_k, V_{k+1} and bidiagonal B_k, grown step by step.
+
+    Every vector is orthogonalised twice against all earlier ones, so that the short recurrence's
+    loss of orthogonality (and with it, copies of converged values) never arises.
+
+    Parameters
+    ----------
+    matvec, rmatvec : callables
+        v ↦ G v and u ↦ Gᵀ u.
+    start : array of shape (m,)
+        The first right vector, not zero.
+    """
+
+    def __init__(
+        self,
+        matvec: Callable[[FloatArray], FloatArray],
+        rmatvec: Callable[[FloatArray], FloatArray],
+        start: FloatArray,
+    ) -> None:
+        self._matvec, self._rmatvec = matvec, rmatvec
+        self._left: list[FloatArray] = []
+        self._right: list[FloatArray] = [start / np.linalg.norm(start)]
+        self.alphas: list[float] = []
+        self.betas: list[float] = []
+        self.exhausted = False  # an invariant subspace has been found: nothing is left to add
+
+    def run(self, steps: int) -> GolubKahan:
+        """Take up to `steps` further steps, two products each."""
+        for _ in range(steps):
+            if self.exhausted:
+                break
+            self._step()
+        return self
+
+    def _step(self) -> None:
+        scale = max(self.alphas + self.betas, default=0.0)
+        u, alpha = _orthogonalised(self._matvec(self._right[-1]), self._left)
+        if alpha <= 4 * _EPS * scale or alpha == 0.0:
+            self.exhausted = True
+            return
+        v, beta = _orthogonalised(self._rmatvec(u), self._right)
+        self._left.append(u)
+        self.alphas.append(alpha)
+        if beta <= 4 * _EPS * max(scale, alpha) or len(self._right) == v.size:
+            self.betas.append(0.0)
+            self.exhausted = True
+            return
+        self._right.append(v)
+        self.betas.append(beta)
+
+    @property
+    def steps(self) -> int:
+        return len(self.alphas)
+
+    def _bidiagonal(self) -> FloatArray:
+        """B_k, of shape k × (k+1), or k × k once the space is exhausted."""
+        B = np.zeros((self.steps, len(self._right)))
+        for i, (alpha, beta) in enumerate(zip(self.alphas, self.betas, strict=True)):
+            B[i, i] = alpha
+            if i + 1 < len(self._right):
+                B[i, i + 1] = beta
+        return B
+
+    def top_pair(self) -> Pair:
+        """The best pair in the spaces built so far; σ = 0 for a zero operator."""
+        if not self.alphas:
+            return Pair(np.zeros(0), self._right[0], 0.0, 1)
+        X, singular, Yt = np.linalg.svd(self._bidiagonal(), full_matrices=False)
+        u = np.column_stack(self._left) @ X[:, 0]
+        v = np.column_stack(self._right) @ Yt[0]
+        return Pair(u / np.linalg.norm(u), v / np.linalg.norm(v), float(singular[0]), self.steps)
+
+    def singular_values(self) -> FloatArray:
+        """Lower bounds of the leading singular values (Ritz values)."""
+        if not self.alphas:
+            return np.zeros(1)
+        return np.asarray(np.linalg.svd(self._bidiagonal(), compute_uv=False), np.float64)
+
+    def upper_bound(self, failure_probability: float) -> float:
+        """A bound σ₁ ≤ b that fails with at most this probability over a uniform random start.
+
+        The next right vector is p_k(GᵀG) v₁ for the Lanczos polynomial p_k, and has length one. So
+        |p_k(σ₁²)| · |⟨v₁, y₁⟩| ≤ 1, where y₁ is the top right singular vector, and for v₁ uniform
+        on the sphere of Rᵐ, ⟨v₁, y₁⟩² is Beta(½, (m-1)/2): it is below δ² with the given
+        probability. Otherwise σ₁² is at most the t above all zeros of p_k where p_k(t) = 1/δ
+        (Hochstenbach, Probabilistic upper bounds for the matrix two-norm, 2013).
+        """
+        largest = float(self.singular_values()[0])
+        m = self._right[0].size
+        if self.exhausted or largest == 0.0 or m == 1:
+            return largest * (1.0 + 64 * _EPS)
+        delta_squared = beta_distribution.ppf(failure_probability, 0.5, (m - 1) / 2)
+        target = -0.5 * float(np.log(delta_squared))
+        alphas, betas = np.array(self.alphas) / largest, np.array(self.betas) / largest
+        diagonal = alphas**2 + np.concatenate([[0.0], betas[:-1] ** 2])
+        off_diagonal = alphas * betas
+
+        def excess(t: float) -> float:
+            """log p_k(t) - log(1/δ) from the ratios p_j / p_{j-1} of the three-term recurrence."""
+            logarithm, ratio, previous = 0.0, np.inf, 0.0
+            for a, b in zip(diagonal, off_diagonal, strict=True):
+                ratio = (t - a - previous / ratio) / b
+                if ratio <= 0.0:  # at or below the largest zero
+                    return -target
+                logarithm += float(np.log(ratio))
+                previous = b
+            return logarithm - target
+
+        low, high = 1.0, 2.0
+        while excess(high) < 0.0:
+            high *= 2.0
+        root = float(brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16))
+        return largest * float(np.sqrt(root)) * (1.0 + 64 * _EPS)
+
+
+def _orthogonalised(vector: FloatArray, basis: list[FloatArray]) -> tuple[FloatArray, float]:
+    """The vector's part outside the basis, as a unit vector and its length."""
+    vector = np.asarray(vector, dtype=np.float64)
+    if basis:
+        Q = np.column_stack(basis)
+        for _ in range(2):
+            vector = vector - Q @ (Q.T @ vector)
+    length = float(np.linalg.norm(vector))
+    return (vector / length if length > 0.0 else vector), length

@@ -1,0 +1,156 @@
+"""Losses on the scores S = XW: F(W) = Σ_i ℓ(S_i, y_i).
+
+A loss knows nothing of X, of W or of other shards. Writing a new one takes two methods,
+`evaluate` and `check_targets`, and `curvature` if it should have a line search; every
+representation, oracle and engine follows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from dfwtrace._typing import Array
+from dfwtrace.kernels import softmax_advance, softmax_along
+
+# Rows of scores worked on at once by losses without a kernel of their own: stays in cache.
+_ROWS_AT_ONCE = 256
+
+
+class Loss(ABC):
+    """A smooth convex function of the scores, summed over rows.
+
+    Attributes
+    ----------
+    name : str
+    quadratic : bool
+        True if one Newton step is an exact line search.
+    smoothness : float
+        Largest eigenvalue of the Hessian of ℓ(·, y) in one row's scores.
+    """
+
+    name: str
+    quadratic: bool = False
+    smoothness: float
+
+    @abstractmethod
+    def check_targets(self, y: Array | None) -> tuple[Array, int]:
+        """Refuse bad targets in one sentence; return them as an array, and the width m of S."""
+
+    @abstractmethod
+    def evaluate(self, S: Array, y: Array, R: Array) -> float:
+        """Write the residual ∂ℓ/∂S into R and return Σ ℓ."""
+
+    def curvature(self, S: Array, R: Array, D: Array) -> float:
+        """Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, where R is the residual at S."""
+        raise NotImplementedError(f"{type(self).__name__} has no `curvature`, so no line search.")
+
+    def advance(
+        self, S: Array, y: Array, decay: float, q: Array, v: Array, R: Array
+    ) -> tuple[float, float]:
+        """S ← decay·S + q vᵀ, R ← ∂ℓ/∂S; returns (Σ ℓ, ⟨S, R⟩). Rows are taken while in cache."""
+        value = inner = 0.0
+        for start in range(0, S.shape[0], _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            S[rows] = decay * S[rows] + np.outer(q[rows], v)
+            value += self.evaluate(S[rows], y[rows], R[rows])
+            inner += inner_product(S[rows], R[rows])
+        return value, inner
+
+    def along(self, S: Array, y: Array, gamma: float, q: Array, v: Array) -> tuple[float, float]:
+        """φ'(γ) and φ''(γ) of φ(γ) = Σ ℓ(S + γD), D = q vᵀ - S."""
+        slope = curvature = 0.0
+        for start in range(0, S.shape[0], _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            D = np.outer(q[rows], v) - S[rows]
+            moved = S[rows] + S.dtype.type(gamma) * D
+            R = np.empty_like(moved)
+            self.evaluate(moved, y[rows], R)
+            slope += inner_product(D, R)
+            curvature += self.curvature(moved, R, D)
+        return slope, curvature
+
+
+class SquaredLoss(Loss):
+    """½ ‖s - y‖²."""
+
+    name = "least squares"
+    quadratic = True
+    smoothness = 1.0
+
+    def check_targets(self, y: Array | None) -> tuple[Array, int]:
+        targets = _require(y)
+        if targets.ndim == 1:
+            targets = targets[:, None]
+        if targets.ndim != 2 or targets.shape[1] == 0:
+            raise ValueError(f"y must have shape (n, m) with m ≥ 1, got {targets.shape}.")
+        if targets.dtype not in (np.float32, np.float64):
+            targets = targets.astype(np.float64)
+        return targets, int(targets.shape[1])
+
+    def evaluate(self, S: Array, y: Array, R: Array) -> float:
+        np.subtract(S, y, out=R, casting="same_kind")
+        return 0.5 * inner_product(R, R)
+
+    def curvature(self, S: Array, R: Array, D: Array) -> float:
+        return inner_product(D, D)
+
+
+class MultinomialLoss(Loss):
+    """-log softmax(s)_y = log Σ_c exp(s_c) - s_y, with a column of scores for every class."""
+
+    name = "multinomial"
+    smoothness = 0.5  # of diag(p) - ppᵀ: half, for two classes of probability ½
+
+    def __init__(self, n_classes: int | None = None) -> None:
+        if n_classes is not None and n_classes < 2:
+            raise ValueError(f"n_classes must be at least 2, got {n_classes}.")
+        self.n_classes = n_classes
+
+    def check_targets(self, y: Array | None) -> tuple[Array, int]:
+        labels = _require(y)
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.ndim != 1:
+            raise ValueError(f"y must be one-dimensional class labels, got shape {labels.shape}.")
+        whole = labels.dtype.kind in "iu" or np.array_equal(labels, np.round(labels))
+        if labels.dtype.kind not in "iuf" or not whole:
+            raise ValueError(
+                f"y must hold class labels as integers from 0, got values of {labels.dtype}."
+            )
+        labels = labels.astype(np.int64)
+        lowest, highest = int(labels.min()), int(labels.max())
+        if lowest < 0:
+            raise ValueError(f"y must hold class labels as integers from 0, got {lowest}.")
+        if self.n_classes is not None and highest >= self.n_classes:
+            raise ValueError(f"y holds the label {highest}, but n_classes is {self.n_classes}.")
+        if lowest == highest:
+            raise ValueError(f"y must hold at least two classes, got only the label {lowest}.")
+        return labels, self.n_classes or highest + 1
+
+    def evaluate(self, S: Array, y: Array, R: Array) -> float:
+        n, m = S.shape
+        return self.advance(S, y, 1.0, np.zeros(n, S.dtype), np.zeros(m, S.dtype), R)[0]
+
+    def advance(
+        self, S: Array, y: Array, decay: float, q: Array, v: Array, R: Array
+    ) -> tuple[float, float]:
+        value, inner = softmax_advance(S, y, S.dtype.type(decay), q, v, R)
+        return value, inner
+
+    def along(self, S: Array, y: Array, gamma: float, q: Array, v: Array) -> tuple[float, float]:
+        scratch = np.empty(S.shape[1], S.dtype)
+        slope, curvature = softmax_along(S, y, S.dtype.type(gamma), q, v, scratch)
+        return slope, curvature
+
+
+def inner_product(A: Array, B: Array) -> float:
+    """⟨A, B⟩, with rows of float32 summed in float64."""
+    return float(np.einsum("ij,ij->i", A, B).sum(dtype=np.float64))
+
+
+def _require(y: Array | None) -> Array:
+    if y is None:
+        raise ValueError("y is missing: this task needs targets.")
+    return y

@@ -1,0 +1,115 @@
+"""Rows of the data, cut into logical shards and walked through in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from dfwtrace._typing import Array, FloatArray, Matrix
+
+# Rows multiplied at once. Long enough for BLAS to run at memory bandwidth; short enough that the
+# float32 partial sum of a block keeps its digits (blocks are added in float64).
+ROWS_IN_BLOCK = 2048
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one worker holds: some rows of the features and of the targets."""
+
+    index: int
+    X: Matrix
+    y: Array | None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def targets(self) -> Array:
+        """The targets of a task that cannot do without."""
+        if self.y is None:
+            raise ValueError("y is missing: this task needs targets.")
+        return self.y
+
+
+def shard_bounds(n_rows: int, n_shards: int) -> list[tuple[int, int]]:
+    """Row ranges of the shards: contiguous, sizes differing by at most one, perhaps empty.
+
+    Examples
+    --------
+    >>> shard_bounds(5, 2)
+    [(0, 2), (2, 5)]
+    """
+    cuts = [n_rows * j // n_shards for j in range(n_shards + 1)]
+    return list(pairwise(cuts))
+
+
+def split_rows(X: Matrix, y: Array | None, n_shards: int) -> list[Shard]:
+    """Cut the data into shards that share the caller's memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [shard.n_rows for shard in split_rows(np.ones((5, 3)), np.ones(5), n_shards=3)]
+    [1, 2, 2]
+    """
+    bounds = shard_bounds(X.shape[0], n_shards)
+    return [
+        Shard(j, slice_rows(X, a, b), None if y is None else y[a:b])
+        for j, (a, b) in enumerate(bounds)
+    ]
+
+
+def slice_rows(X: Matrix, start: int, stop: int) -> Matrix:
+    """Rows start..stop of a dense or CSR matrix, without copying the numbers."""
+    if not sp.issparse(X):
+        return X[start:stop]
+    first, last = int(X.indptr[start]), int(X.indptr[stop])
+    return sp.csr_array(
+        (X.data[first:last], X.indices[first:last], X.indptr[start : stop + 1] - X.indptr[start]),
+        shape=(stop - start, X.shape[1]),
+        copy=False,
+    )
+
+
+class RowBlocks:
+    """A shard's features as blocks of rows, dense or CSR alike: the products with X live here."""
+
+    def __init__(self, X: Matrix, rows: int = ROWS_IN_BLOCK) -> None:
+        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
+        self.dtype = X.dtype
+        cuts = range(0, self.shape[0], rows)
+        self._ranges = [slice(a, min(a + rows, self.shape[0])) for a in cuts]
+        self._blocks = [slice_rows(X, r.start, r.stop) for r in self._ranges]
+
+    def __iter__(self) -> Iterator[tuple[slice, Matrix]]:
+        return zip(self._ranges, self._blocks, strict=True)
+
+    def times(self, U: Array) -> Array:
+        """X U, in the data's precision."""
+        U = U.astype(self.dtype, copy=False)
+        product = np.empty((self.shape[0], *U.shape[1:]), self.dtype)
+        for rows, block in self:
+            product[rows] = block @ U
+        return product
+
+    def transpose_times(self, T: Array) -> FloatArray:
+        """Xᵀ T, blocks summed in float64."""
+        total = np.zeros((self.shape[1], *T.shape[1:]))
+        for rows, block in self:
+            total += block.T @ T[rows]
+        return total
+
+    def moments(self, T: Array) -> tuple[FloatArray, FloatArray]:
+        """(XᵀX, XᵀT), blocks summed in float64: one pass over the data."""
+        d = self.shape[1]
+        gram, cross = np.zeros((d, d)), np.zeros((d, T.shape[1]))
+        for rows, block in self:
+            product = block.T @ block
+            gram += product.toarray() if sp.issparse(product) else product
+            cross += block.T @ T[rows]
+        return gram, cross

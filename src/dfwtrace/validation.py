@@ -1,0 +1,116 @@
+"""Refuses bad input: one sentence that names the argument, before any work."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dfwtrace._typing import Array, Matrix
+
+# Rows summed at once when looking for NaN: bounds the temporary memory, also for memmaps.
+_CHUNK_BYTES = 64 << 20
+
+
+def check_features(X: Any) -> Matrix:
+    """X as a numeric, finite, non-empty array or CSR matrix, without a copy if it is one."""
+    if sp.issparse(X):
+        matrix: Matrix = X if X.format == "csr" else X.tocsr()
+        _check_numeric("X", matrix.dtype)
+        values = matrix.data
+    else:
+        matrix = values = _as_array("X", X)
+    if matrix.ndim != 2:
+        raise ValueError(f"X must have two dimensions, got shape {matrix.shape}.")
+    if 0 in matrix.shape:
+        raise ValueError(f"X must have at least one row and one column, got shape {matrix.shape}.")
+    _check_finite("X", values)
+    return matrix
+
+
+def check_targets(y: Any, n_rows: int) -> Array | None:
+    """y as a numeric, finite array with as many rows as X, or None."""
+    if y is None:
+        return None
+    if sp.issparse(y):
+        raise TypeError("y must be a dense array, got a sparse matrix.")
+    targets = _as_array("y", y)
+    if targets.ndim == 0 or targets.shape[0] != n_rows:
+        raise ValueError(
+            f"y must have one row for each of the {n_rows} rows of X, got shape {targets.shape}."
+        )
+    _check_finite("y", targets)
+    return targets
+
+
+def as_floating(X: Matrix) -> Matrix:
+    """Float32 and float64 as they come; half precision as float32, everything else as float64."""
+    if X.dtype in (np.float32, np.float64) and X.dtype.isnative:
+        return X
+    return X.astype(np.float32 if X.dtype == np.float16 else np.float64)
+
+
+def check_positive(name: str, value: Any) -> float:
+    """A finite number above zero."""
+    number = _as_number(name, value)
+    if not (math.isfinite(number) and number > 0.0):
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
+    return number
+
+
+def check_tolerance(tol: Any) -> float | None:
+    """None, or a finite number that is not negative."""
+    if tol is None:
+        return None
+    number = _as_number("tol", tol)
+    if not (math.isfinite(number) and number >= 0.0):
+        raise ValueError(f"tol must be a finite number of at least 0, or None, got {tol!r}.")
+    return number
+
+
+def check_count(name: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    return int(value)
+
+
+def _as_number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    return float(value)
+
+
+def _as_array(name: str, value: Any) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array; fill or drop the masked entries.")
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # ragged rows
+        raise ValueError(f"{name} must be a rectangular array of numbers.") from error
+    _check_numeric(name, array.dtype)
+    return array
+
+
+def _check_numeric(name: str, dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got values of {dtype}.")
+
+
+def _check_finite(name: str, values: Array) -> None:
+    """A sum is finite if all is; only a sum that is not calls for a look at every entry."""
+    if values.dtype.kind != "f" or values.size == 0:
+        return
+    rows = max(1, _CHUNK_BYTES // max(1, values.nbytes // values.shape[0]))
+    for start in range(0, values.shape[0], rows):
+        chunk = values[start : start + rows]
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(chunk.sum())
+        if finite or np.isfinite(chunk).all():
+            continue
+        where = start + int(np.argwhere(~np.isfinite(chunk))[0][0])
+        bad = "NaN" if np.isnan(chunk).any() else "infinity"
+        place = f" (first in row {where})" if values.ndim == 2 or name == "y" else ""
+        raise ValueError(f"{name} must be finite, but holds {bad}{place}.")
