@@ -1,0 +1,135 @@
+"""The in-process engine: logical shards on a pool of threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.engines.tree import TreeSum
+from dfwtrace.shards import split_rows
+
+
+class LocalEngine:
+    """Logical shards in this process, worked on by threads.
+
+    The same `n_shards` gives the same bits for every `n_jobs`: inside a shard everything runs on
+    one thread, and sums follow one fixed tree.
+
+    Parameters
+    ----------
+    n_shards : int
+        Number of logical shards; may exceed the number of rows.
+    n_jobs : int, optional
+        Number of threads; by default, the processors that this process may use.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> dt.LocalEngine(n_shards=4, n_jobs=1)
+    LocalEngine(n_shards=4, n_jobs=1)
+    """
+
+    def __init__(self, n_shards: int = 8, n_jobs: int | None = None) -> None:
+        if n_jobs is None:
+            n_jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        self.n_shards = _positive("n_shards", n_shards)
+        self.n_jobs = _positive("n_jobs", n_jobs or os.cpu_count() or 1)
+
+    def start(self, program: Any, X: Matrix, y: Array | None) -> LocalWorkers:
+        return LocalWorkers(program, split_rows(X, y, self.n_shards), self.n_jobs)
+
+    def __repr__(self) -> str:
+        return f"LocalEngine(n_shards={self.n_shards}, n_jobs={self.n_jobs})"
+
+
+class LocalWorkers:
+    """Shards of this process, their states, and the threads that run a program on them."""
+
+    def __init__(self, program: Any, shards: Sequence[Any], n_jobs: int = 1) -> None:
+        self._program = program
+        self._shards = list(shards)
+        self._states: list[Any] = list(shards)
+        self._n_jobs = min(n_jobs, len(self._shards))
+        self._pool = ThreadPoolExecutor(self._n_jobs, "dfwtrace") if self._n_jobs > 1 else None
+        # One BLAS thread a shard: shards run side by side, and bits do not depend on n_jobs.
+        self._blas = threadpool_limits(limits=1)
+
+    @property
+    def shard_rows(self) -> list[int]:
+        return [int(shard.n_rows) for shard in self._shards]
+
+    def build(self, method: str, *args: Array | float) -> None:
+        run = getattr(self._program, method)
+
+        def rebuild(j: int) -> None:
+            self._states[j] = None  # frees the old state's memory before the new one is made
+            self._states[j] = run(self._shards[j], *args)
+
+        self._each(rebuild)
+
+    def apply(self, method: str, *args: Array | float) -> None:
+        run = getattr(self._program, method)
+
+        def change(j: int) -> None:
+            self._states[j] = run(self._states[j], *args)
+
+        self._each(change)
+
+    def sum(self, method: str, *args: Array | float) -> FloatArray:
+        run = getattr(self._program, method)
+        if len(self._states) == 1:
+            only: FloatArray = run(self._states[0], *args)
+            return only
+        total = TreeSum(len(self._states))
+        self._each(lambda j: total.add(j, run(self._states[j], *args)))
+        return total.result()
+
+    def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
+        run = getattr(self._program, method)
+        replies: dict[int, FloatArray] = {}
+        self._each(lambda j: replies.__setitem__(j, run(self._states[j], *args)))
+        return [replies[j] for j in range(len(self._states))]
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._blas.restore_original_limits()
+        self._states, self._shards = [], []
+
+    def _each(self, work: Callable[[int], None]) -> None:
+        """Run `work` on every shard index; each thread takes the next one that is left."""
+        indices = range(len(self._states))
+        if self._pool is None:
+            for j in indices:
+                work(j)
+            return
+        left = iter(indices)
+        lock, stop = threading.Lock(), threading.Event()
+
+        def take() -> None:
+            while not stop.is_set():
+                with lock:
+                    j = next(left, None)
+                if j is None:
+                    return
+                work(j)
+
+        futures = [self._pool.submit(take) for _ in range(self._n_jobs)]
+        try:
+            for future in futures:
+                future.result()
+        finally:  # an error or Ctrl-C: no thread may go on with states that nobody will read
+            stop.set()
+            wait(futures)
+
+
+def _positive(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    return value

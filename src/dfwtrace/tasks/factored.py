@@ -1,0 +1,112 @@
+"""Scores as factors, S = (XU) diag(s) Vᵀ, for data whose n×m scores do not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.losses import Loss, inner_product
+from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.shards import RowBlocks, Shard
+
+# Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
+_BLOCK_BYTES = 4 << 20
+
+
+@dataclass
+class FactoredState:
+    """Features, targets and the n×r factors of one shard's scores."""
+
+    X: RowBlocks
+    y: Array
+    scores: LowRankMatrix
+    value: float = 0.0
+    inner: float = 0.0
+
+
+class FactoredTask:
+    """Scores rebuilt block by block in every product: O(n(d + rm)) time, O(nr) memory."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss_on_scores = loss
+        self.quadratic = loss.quadratic
+
+    def stats(self, shard: Shard, W: LowRankMatrix) -> FactoredState:
+        m = W.shape[1]
+        rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
+        X = RowBlocks(shard.X, rows)
+        scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
+        return self._evaluated(FactoredState(X, shard.targets, scores))
+
+    def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
+        state.scores = state.scores.toward(self._image(state, atom), gamma)
+        return self._evaluated(state)
+
+    def matvec(self, state: FactoredState, V: Array) -> FloatArray:
+        V = V.astype(state.X.dtype)
+        return self._sum(state, state.X.shape[1], V, lambda _, X, R: X.T @ (R @ V))
+
+    def rmatvec(self, state: FactoredState, U: Array) -> FloatArray:
+        U = U.astype(state.X.dtype)
+        return self._sum(state, state.scores.shape[1], U, lambda _, X, R: R.T @ (X @ U))
+
+    def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
+        image = self._image(state, atom)
+        q = (atom.scale * image.u).astype(state.X.dtype)
+        slope = curvature = 0.0
+        for rows, _, S in self._blocks(state):
+            first, second = self.loss_on_scores.along(S, state.y[rows], gamma, q[rows], image.v)
+            slope += first
+            curvature += second
+        return slope, curvature
+
+    def loss(self, state: FactoredState) -> float:
+        return state.value
+
+    def inner(self, state: FactoredState) -> float:
+        return state.inner
+
+    def gradient(self, state: FactoredState) -> FloatArray:
+        shape = (state.X.shape[1], state.scores.shape[1])
+        return self._sum(state, shape[0], np.empty((0, shape[1])), lambda _, X, R: X.T @ R)
+
+    def curvature_product(self, state: FactoredState, U: Array) -> FloatArray:
+        product = state.X.transpose_times(state.X.times(U))
+        return self.loss_on_scores.smoothness * product
+
+    def _image(self, state: FactoredState, atom: RankOne) -> RankOne:
+        """The atom as seen in the scores: scale · (Xu) vᵀ."""
+        return RankOne(atom.scale, state.X.times(atom.u), atom.v.astype(state.X.dtype))
+
+    def _blocks(self, state: FactoredState) -> Iterator[tuple[slice, Matrix, Array]]:
+        """Rows, features and scores of one block after the other."""
+        left, right = state.scores.U, state.scores.V.T
+        weights = state.scores.s.astype(state.X.dtype)
+        for rows, block in state.X:
+            yield rows, block, np.ascontiguousarray((left[rows] * weights) @ right)
+
+    def _evaluated(self, state: FactoredState) -> FactoredState:
+        state.value = state.inner = 0.0
+        for rows, _, S in self._blocks(state):
+            R = np.empty_like(S)
+            state.value += self.loss_on_scores.evaluate(S, state.y[rows], R)
+            state.inner += inner_product(S, R)
+        return state
+
+    def _sum(
+        self,
+        state: FactoredState,
+        length: int,
+        operand: Array,
+        product: Callable[[slice, Matrix, Array], Array],
+    ) -> FloatArray:
+        """Σ over blocks of product(rows, X, R), in float64."""
+        total = np.zeros((length, *operand.shape[1:]))
+        for rows, block, S in self._blocks(state):
+            R = np.empty_like(S)
+            self.loss_on_scores.evaluate(S, state.y[rows], R)
+            total += product(rows, block, R)
+        return total

@@ -1,0 +1,114 @@
+"""Scores in memory, gradient never formed: ∇F_j = Xᵀ R through the products Xᵀ(R v), Rᵀ(X u)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.losses import Loss
+from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.shards import RowBlocks, Shard
+
+
+@dataclass
+class ScoresState:
+    """Scores S = XW and residual R = ∂ℓ/∂S of one shard, with Σ ℓ and ⟨S, R⟩ = ⟨W, ∇F_j⟩."""
+
+    X: RowBlocks
+    y: Array
+    S: Array
+    R: Array
+    value: float
+    inner: float
+    grad: FloatArray | None = None
+    _image: tuple[Array, Array] | None = field(default=None, repr=False)
+
+    def image(self, u: Array) -> Array:
+        """X u, kept: the oracle's last u is the direction of the step that follows."""
+        if self._image is None or not np.array_equal(self._image[0], u):
+            self._image = (u.copy(), self.X.times(u))
+        return self._image[1]
+
+
+class ImplicitTask:
+    """Scores and residual (n×m) in memory; a product costs O(n(d + m)) and an update O(nm)."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss_on_scores = loss
+        self.quadratic = loss.quadratic
+
+    def stats(self, shard: Shard, W: LowRankMatrix) -> ScoresState:
+        X, y = RowBlocks(shard.X), shard.targets
+        S = np.empty((X.shape[0], W.shape[1]), X.dtype)
+        left, right = (W.U * W.s).astype(X.dtype), W.V.astype(X.dtype)
+        for rows, block in X:
+            S[rows] = (block @ left) @ right.T
+        R = np.empty_like(S)
+        still = np.zeros(S.shape[0], S.dtype), np.zeros(S.shape[1], S.dtype)
+        value, inner = self.loss_on_scores.advance(S, y, 1.0, *still, R)
+        return ScoresState(X, y, S, R, value, inner)
+
+    def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
+        # S ← (1-γ) S + γ·scale·(X u) vᵀ
+        q = (gamma * atom.scale) * state.image(atom.u)
+        state.value, state.inner = self.loss_on_scores.advance(
+            state.S, state.y, 1.0 - gamma, q.astype(state.S.dtype), _cast(atom.v, state), state.R
+        )
+        return state
+
+    def matvec(self, state: ScoresState, V: Array) -> FloatArray:
+        return state.X.transpose_times(state.R @ _cast(V, state))
+
+    def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
+        images = state.image(U) if U.ndim == 1 else state.X.times(U)
+        total = np.zeros((state.R.shape[1], *U.shape[1:]))
+        for rows, _ in state.X:
+            total += state.R[rows].T @ images[rows]
+        return total
+
+    def linesearch(self, state: ScoresState, atom: RankOne, gamma: float) -> tuple[float, float]:
+        q = (atom.scale * state.image(atom.u)).astype(state.S.dtype)
+        return self.loss_on_scores.along(state.S, state.y, gamma, q, _cast(atom.v, state))
+
+    def loss(self, state: ScoresState) -> float:
+        return state.value
+
+    def inner(self, state: ScoresState) -> float:
+        return state.inner
+
+    def gradient(self, state: ScoresState) -> FloatArray:
+        return state.X.transpose_times(state.R)
+
+    def curvature_product(self, state: ScoresState, U: Array) -> FloatArray:
+        product = state.X.transpose_times(state.X.times(U))
+        return self.loss_on_scores.smoothness * product
+
+
+class DenseTask(ImplicitTask):
+    """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
+
+    def stats(self, shard: Shard, W: LowRankMatrix) -> ScoresState:
+        state = super().stats(shard, W)
+        state.grad = super().gradient(state)
+        return state
+
+    def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
+        state = super().update(state, atom, gamma)
+        state.grad = super().gradient(state)
+        return state
+
+    def matvec(self, state: ScoresState, V: Array) -> FloatArray:
+        return self.gradient(state) @ V
+
+    def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
+        return self.gradient(state).T @ U
+
+    def gradient(self, state: ScoresState) -> FloatArray:
+        assert state.grad is not None  # set by stats and by every update
+        return state.grad
+
+
+def _cast(vector: Array, state: ScoresState) -> Array:
+    return vector.astype(state.S.dtype, copy=False)
