@@ -1,0 +1,40 @@
+"""Low-rank matrices under a trace-norm constraint, learned in-process or on a cluster."""
+
+from importlib.metadata import version
+
+from dfwtrace import datasets, lmo, losses
+from dfwtrace.certificate import Certificate
+from dfwtrace.engines import LocalEngine
+from dfwtrace.history import History
+from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.planning import Plan
+from dfwtrace.result import Result
+from dfwtrace.shards import Shard
+from dfwtrace.solve import plan, solve
+from dfwtrace.steps import Harmonic, LineSearch
+from dfwtrace.tasks import LeastSquares, Multinomial, ScoresTask, Task
+
+__version__ = version("dfwtrace")
+
+__all__ = [
+    "Certificate",
+    "Harmonic",
+    "History",
+    "LeastSquares",
+    "LineSearch",
+    "LocalEngine",
+    "LowRankMatrix",
+    "Multinomial",
+    "Plan",
+    "RankOne",
+    "Result",
+    "ScoresTask",
+    "Shard",
+    "Task",
+    "__version__",
+    "datasets",
+    "lmo",
+    "losses",
+    "plan",
+    "solve",
+]

@@ -1,0 +1,74 @@
+"""Linear minimisation oracles: the pair (u, v) that an epoch moves towards, and schedules K(t)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dfwtrace.lmo.lanczos import Lanczos
+from dfwtrace.lmo.naive import Naive
+from dfwtrace.lmo.power import Power
+from dfwtrace.lmo.schedules import (
+    Adaptive,
+    Constant,
+    Linear,
+    Log,
+    Schedule,
+    TheoremLinear,
+    TheoremLog,
+)
+from dfwtrace.lmo.setting import LMO, Constants, Oracle, Setting
+from dfwtrace.lmo.sva import SVA
+
+__all__ = [
+    "LMO",
+    "SVA",
+    "Adaptive",
+    "Constant",
+    "Constants",
+    "Lanczos",
+    "Linear",
+    "Log",
+    "Naive",
+    "Oracle",
+    "Power",
+    "Schedule",
+    "Setting",
+    "TheoremLinear",
+    "TheoremLog",
+    "resolve",
+]
+
+_BY_NAME: dict[str, Callable[[float], LMO]] = {
+    "power-1": lambda log_factor: Power(Constant(1)),
+    "power-2": lambda log_factor: Power(Constant(2)),
+    "power-log": lambda log_factor: Power(Log(log_factor)),
+    "power-linear": lambda log_factor: Power(Linear()),
+    "naive": lambda log_factor: Naive(),
+    "sva": lambda log_factor: SVA(),
+    "lanczos": lambda log_factor: Lanczos(),
+}
+
+
+def resolve(lmo: str | LMO, log_factor: float = 1.0) -> LMO:
+    """The oracle of that name, or the object itself.
+
+    Parameters
+    ----------
+    lmo : str or LMO
+    log_factor : float
+        c in the K(t) = ⌊1 + c log t⌋ of "power-log".
+
+    Examples
+    --------
+    >>> resolve("power-2")
+    Power(schedule=Constant(k=2), start='random')
+    """
+    if isinstance(lmo, str):
+        if lmo not in _BY_NAME:
+            raise ValueError(f"lmo must be one of {', '.join(_BY_NAME)}, got {lmo!r}.")
+        return _BY_NAME[lmo](log_factor)
+    checked: Any = lmo
+    if isinstance(lmo, type) or not callable(getattr(checked, "begin", None)):
+        raise TypeError(f"lmo must be a name or an object such as lmo.Power(), got {lmo!r}.")
+    return lmo

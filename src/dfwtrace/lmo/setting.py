@@ -1,0 +1,67 @@
+"""What an oracle may know of the run that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.gradient import GradientOperator
+from dfwtrace.lanczos import Pair
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The constants in the theorem: L ≥ σ₁(∇F(W)) over the ball, and the curvature C_F."""
+
+    lipschitz: float
+    curvature: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Radius μ, shape (d, m), common seed, and bounds of the theorem's constants when asked."""
+
+    radius: float
+    shape: tuple[int, int]
+    seed: int
+    constants: Callable[[], Constants]
+
+    def random_start(self, t: int) -> FloatArray:
+        """v₀ of epoch t: uniform on the unit sphere of Rᵐ, the same wherever it is drawn."""
+        v = np.random.default_rng([self.seed, t]).standard_normal(self.shape[1])
+        return unit(v)[0]
+
+
+class Oracle(Protocol):
+    """Minimises ⟨S, G⟩ over the ball: a pair (u, v) with uᵀGv near σ₁(G), for S = -μ uvᵀ."""
+
+    def __call__(self, gradient: GradientOperator, t: int) -> Pair: ...
+
+
+class LMO(Protocol):
+    """An oracle's settings. A run begins one with `begin`, so that settings can be used again."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Methods beyond the products that the task must have."""
+
+    @property
+    def local(self) -> bool:
+        """True if the oracle looks at the shards' own gradients, not only at their sum."""
+
+    def begin(self, setting: Setting) -> Oracle: ...
+
+
+def unit(vector: FloatArray) -> tuple[FloatArray, float]:
+    """The vector at length one, and the length that it had; zero stays zero."""
+    length = float(np.linalg.norm(vector))
+    return (vector / length if length > 0.0 else vector), length
+
+
+def zero_pair(shape: tuple[int, int]) -> Pair:
+    """What an oracle answers for a zero gradient."""
+    return Pair(np.zeros(shape[0]), np.zeros(shape[1]), 0.0, 1)

@@ -1,0 +1,59 @@
+"""What a run returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dfwtrace.certificate import Certificate
+from dfwtrace.history import History
+from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.planning import Plan
+
+Status = Literal["optimal", "max_epochs", "max_time", "stopped", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The solution, and all that is known of it.
+
+    Attributes
+    ----------
+    W : LowRankMatrix
+        Orthonormal factors and singular values, ‖W‖_* ≤ radius.
+    objective : float
+        F(W).
+    gap : float
+        Certified upper bound of F(W) - F*; NaN if the run was interrupted before one was known.
+    status : str
+        "optimal": the certified gap is at most tol·F(0). "max_epochs", "max_time": a limit was
+        reached. "stopped": the callback asked for it. "interrupted": Ctrl-C; W is the best iterate.
+    history : History
+        A record for each epoch.
+    objective_at_zero : float
+        F(0), which `tol` is relative to.
+    certificate : Certificate or None
+        How the gap was found.
+    plan : Plan
+        Which representation was taken, and why.
+    """
+
+    W: LowRankMatrix
+    objective: float
+    gap: float
+    status: Status
+    history: History
+    objective_at_zero: float
+    certificate: Certificate | None
+    plan: Plan
+
+    @property
+    def relative_gap(self) -> float:
+        """gap / F(0), what `tol` is compared with."""
+        return self.gap / self.objective_at_zero if self.objective_at_zero > 0.0 else self.gap
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(status={self.status!r}, objective={self.objective:.6g}, gap={self.gap:.3g}, "
+            f"rank={self.W.rank}, epochs={len(self.history)})"
+        )

@@ -1,0 +1,37 @@
+"""DFW-Trace: Algorithm 2 of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dfwtrace.lmo import Oracle
+from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.solvers.iterate import Iterate
+from dfwtrace.solvers.problem import Problem
+from dfwtrace.steps import Step
+
+
+def frank_wolfe(
+    problem: Problem, W: LowRankMatrix, oracle: Oracle, step: Step, epochs: int
+) -> Iterator[Iterate]:
+    """Yield W_1, W_2, … from the W that the shards' states stand at; end early if ∇F = 0."""
+    inner = problem.evaluate(W).inner
+    for t in range(epochs):
+        with problem.counted_for_oracle():
+            u, v, sigma, iterations = oracle(problem.gradient, t)  # lines 4-10: σ ≈ σ₁(∇F(W_t))
+        if sigma == 0.0:
+            return
+        atom = RankOne(-problem.radius, u, v)
+        line = problem.line(atom)
+        gamma = step(t, line)  # line 11
+        gap_estimate = inner + problem.radius * sigma  # ⟨W_t - atom, ∇F(W_t)⟩
+        if sigma != sigma:  # SVA does not know its σ; a line search has seen φ'(0)
+            gap_estimate = -line.first_slope
+            sigma = (gap_estimate - inner) / problem.radius
+        problem.update(atom, gamma)  # line 12, on the workers
+        W = W.toward(atom, gamma)  # line 12, on the master
+        if W.rank > 2 * min(W.shape):  # more atoms than any rank needs
+            W = W.compress()
+            problem.restart(W)
+        objective, inner = problem.evaluate(W)
+        yield Iterate(t + 1, W, objective, inner, gap_estimate, sigma, gamma, iterations)

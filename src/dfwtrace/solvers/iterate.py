@@ -1,0 +1,24 @@
+"""What a solver hands out after every epoch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dfwtrace.lowrank import LowRankMatrix
+
+
+class Iterate(NamedTuple):
+    """W after so many epochs, with F(W) and ⟨W, ∇F(W)⟩, and how the last epoch got there.
+
+    `gap_estimate`, `sigma`, `gamma` and `power_iterations` belong to the step that led to W: the
+    oracle saw the gradient where the epoch began.
+    """
+
+    epoch: int
+    W: LowRankMatrix
+    objective: float
+    inner: float
+    gap_estimate: float
+    sigma: float
+    gamma: float
+    power_iterations: int

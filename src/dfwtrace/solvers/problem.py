@@ -1,0 +1,135 @@
+"""What a solver sees of the problem: F, ∇F and moves of the shards' states, as rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.certificate import FAILURE_PROBABILITY, Certificate, certify
+from dfwtrace.engines import Ledger
+from dfwtrace.gradient import GradientOperator
+from dfwtrace.lanczos import GolubKahan
+from dfwtrace.lmo import Constants, Setting
+from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.steps import Line
+
+# Lanczos steps for σ₁ of the gradient and of the curvature: bounds, so they need not be tight.
+_CONSTANTS_STEPS = 12
+
+
+class Value(NamedTuple):
+    """F(W) and ⟨W, ∇F(W)⟩."""
+
+    objective: float
+    inner: float
+
+
+class Problem:
+    """min F(W) over ‖W‖_* ≤ radius, with the data behind rounds.
+
+    Parameters
+    ----------
+    workers : Ledger
+        Workers that run a `ShardProgram`.
+    shape : (d, m)
+    radius : float
+        μ.
+    quadratic : bool
+        Whether F is quadratic along lines.
+    seed : int
+        The seed that all workers share.
+    precision : float
+        Relative rounding error of one product with the gradient.
+    """
+
+    def __init__(
+        self,
+        workers: Ledger,
+        shape: tuple[int, int],
+        radius: float,
+        *,
+        quadratic: bool = False,
+        seed: int = 0,
+        precision: float = 0.0,
+    ) -> None:
+        self.workers = workers
+        self.gradient = GradientOperator(shape, workers)
+        self.shape = shape
+        self.radius = radius
+        self.quadratic = quadratic
+        self.seed = seed
+        self.precision = precision
+
+    def restart(self, W: LowRankMatrix) -> None:
+        """Build every shard's state from W: line 3, a warm start, a recovery."""
+        self.workers.build("stats", W.U, W.s, W.V)
+
+    def update(self, atom: RankOne, gamma: float) -> None:
+        """Move every shard's state to (1-γ) W + γ atom."""
+        self.workers.apply("update", atom.scale, atom.u, atom.v, gamma)
+
+    def evaluate(self, W: LowRankMatrix) -> Value:
+        """F and ⟨W, ∇F⟩ at W, which must be where the shards' states are."""
+        objective, inner = (float(x) for x in self.workers.sum("report"))
+        if np.isnan(inner):  # the task does not tell: ⟨W, G⟩ = Σ s_i u_iᵀ G v_i
+            inner = float(np.vdot(W.U * W.s, self.gradient.times(W.V))) if W.rank else 0.0
+        return Value(objective, inner)
+
+    def line(self, atom: RankOne) -> Line:
+        """F along the segment from W to the atom."""
+
+        def derivatives(gamma: float) -> tuple[float, float]:
+            slope, curvature = self.workers.sum("linesearch", atom.scale, atom.u, atom.v, gamma)
+            return float(slope), float(curvature)
+
+        return Line(derivatives, self.quadratic)
+
+    @contextmanager
+    def counted_for_oracle(self) -> Iterator[None]:
+        """Rounds within are the oracle's, which the paper's table counts."""
+        self.workers.count_for_oracle(True)
+        try:
+            yield
+        finally:
+            self.workers.count_for_oracle(False)
+
+    def certificate(self, inner: float, wanted: float = 0.0) -> Certificate:
+        """A true upper bound of F(W) - F* at the present W."""
+        return certify(
+            self.gradient,
+            inner,
+            self.radius,
+            precision=self.precision,
+            seed=self.seed,
+            wanted=wanted,
+        )
+
+    def setting(self) -> Setting:
+        """What the oracle may know."""
+        return Setting(self.radius, self.shape, self.seed, self._constants)
+
+    def _constants(self) -> Constants:
+        """Bounds of L and C_F that hold over the whole ball.
+
+        With ∇²F ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
+        σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
+        """
+
+        def curvature(u: FloatArray) -> FloatArray:
+            return self.workers.sum("curvature_product", u)
+
+        def bound(process: GolubKahan) -> float:
+            return process.run(_CONSTANTS_STEPS).upper_bound(FAILURE_PROBABILITY)
+
+        rng = np.random.default_rng([self.seed, 0xC0])
+        d, m = self.shape
+        largest = bound(GolubKahan(curvature, curvature, rng.standard_normal(d)))
+        gradient = GolubKahan(
+            self.gradient.times, self.gradient.transpose_times, rng.standard_normal(m)
+        )
+        lipschitz = bound(gradient) + 2.0 * largest * self.radius
+        return Constants(lipschitz, 4.0 * largest * self.radius**2)

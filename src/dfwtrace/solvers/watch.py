@@ -1,0 +1,167 @@
+"""Follows a solver's iterates: history, certificate, stopping, interruption."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dfwtrace.certificate import Certificate
+from dfwtrace.history import History, Record
+from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.result import Status
+from dfwtrace.solvers.iterate import Iterate
+from dfwtrace.solvers.problem import Problem, Value
+
+#: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
+Callback = Callable[[LowRankMatrix, Record], Mapping[str, Any] | bool | None]
+
+
+class Display(Protocol):
+    """Something that shows records as they come."""
+
+    def show(self, record: Record) -> None: ...
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When to stop and what to do after every epoch.
+
+    `tol` is absolute here: the gap at which the run ends.
+    """
+
+    tol: float | None = None
+    max_time: float | None = None
+    certify_every: int | None = None
+    callback: Callback | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where a run ended."""
+
+    W: LowRankMatrix
+    objective: float
+    certificate: Certificate | None
+    status: Status
+    history: History
+
+
+class Watch:
+    """One run, followed from the value at its start to its outcome."""
+
+    def __init__(
+        self, problem: Problem, W: LowRankMatrix, start: Value, rules: Rules, display: Display
+    ) -> None:
+        self._problem, self._rules, self._display = problem, rules, display
+        self._history = History()
+        self._began = time.perf_counter()
+        self._W, self._value = W, start
+        self._certificate: Certificate | None = None
+        self._best: tuple[float, LowRankMatrix, Certificate | None] = (start.objective, W, None)
+        self._certify_from = 0  # no certificate is tried on the tolerance's account before
+
+    def follow(self, iterates: Iterator[Iterate]) -> Outcome:
+        """Run the solver to its end, to the tolerance, to a limit or to Ctrl-C."""
+        try:
+            status = self._follow(iterates)
+            if self._certificate is None:
+                self._certificate = self._certify()
+                if self._history:
+                    self._history[-1]["gap"] = self._certificate.gap
+            if self._certificate.gap <= (self._rules.tol or 0.0):
+                status = "optimal"
+            return self._outcome(self._value.objective, self._W, self._certificate, status)
+        except KeyboardInterrupt:
+            return self._outcome(*self._best, "interrupted")
+
+    def _outcome(
+        self, objective: float, W: LowRankMatrix, certificate: Certificate | None, status: Status
+    ) -> Outcome:
+        return Outcome(W.compress(), objective, certificate, status, self._history)
+
+    def _follow(self, iterates: Iterator[Iterate]) -> Status:
+        for iterate in iterates:
+            self._check_finite(iterate)
+            self._W, self._value = iterate.W, Value(iterate.objective, iterate.inner)
+            due = self._certificate_due(iterate)
+            self._certificate = self._certify() if due else None
+            record = self._record(iterate)
+            stop = self._call_back(record)
+            self._history.append(record)
+            self._remember_best()
+            self._display.show(record)
+            if self._reached_tolerance():
+                return "optimal"
+            if stop:
+                return "stopped"
+            if self._rules.max_time is not None and record["seconds"] >= self._rules.max_time:
+                return "max_time"
+        return "max_epochs"
+
+    def _check_finite(self, iterate: Iterate) -> None:
+        if math.isinf(iterate.objective) or math.isnan(iterate.gamma + iterate.inner):
+            raise ArithmeticError(
+                f"The objective is no longer finite after epoch {iterate.epoch}: the radius or the "
+                "values of X are too large for the precision of the data; rescale X or use float64."
+            )
+
+    def _certificate_due(self, iterate: Iterate) -> bool:
+        every = self._rules.certify_every
+        if every is not None and iterate.epoch % every == 0:
+            return True
+        if self._rules.tol is None or iterate.epoch < self._certify_from:
+            return False
+        # The estimate lies below the certified gap: while it is above tol, none can be reached.
+        return not iterate.gap_estimate > self._rules.tol
+
+    def _certify(self) -> Certificate:
+        return self._problem.certificate(self._value.inner, wanted=self._rules.tol or 0.0)
+
+    def _reached_tolerance(self) -> bool:
+        if self._certificate is None or self._rules.tol is None:
+            return False
+        if self._certificate.gap <= self._rules.tol:
+            return True
+        # A certificate costs several epochs: try again only after a few more.
+        epochs = len(self._history)
+        self._certify_from = epochs + max(5, epochs // 10)
+        return False
+
+    def _record(self, iterate: Iterate) -> Record:
+        oracle, other = self._problem.workers.take()
+        return {
+            "epoch": iterate.epoch,
+            "objective": iterate.objective,
+            "gap_estimate": iterate.gap_estimate,
+            "gap": self._certificate.gap if self._certificate else math.nan,
+            "sigma": iterate.sigma,
+            "gamma": iterate.gamma,
+            "power_iterations": iterate.power_iterations,
+            "rank": iterate.W.rank,
+            "rounds": oracle.rounds,
+            "numbers_sent": oracle.numbers,
+            "other_rounds": other.rounds,
+            "other_numbers": other.numbers,
+            "seconds": time.perf_counter() - self._began,
+        }
+
+    def _call_back(self, record: Record) -> bool:
+        if self._rules.callback is None:
+            return False
+        answer = self._rules.callback(self._W, dict(record))
+        if isinstance(answer, Mapping):
+            clash = sorted(set(answer) & set(record))
+            if clash:
+                raise ValueError(f"callback may not replace the column {clash[0]!r}.")
+            record.update(answer)
+            return False
+        if answer is None or isinstance(answer, bool):
+            return bool(answer)
+        raise TypeError(f"callback must return a mapping, True or None, got {answer!r}.")
+
+    def _remember_best(self) -> None:
+        if not self._value.objective > self._best[0]:  # also if the task tells no objective
+            self._best = (self._value.objective, self._W, self._certificate)

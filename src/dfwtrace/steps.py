@@ -1,0 +1,125 @@
+"""Step sizes: line 11 of Algorithm 2. Always within [0, 1]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, cast
+
+
+class Line:
+    """φ(γ) = F((1-γ) W + γ S) on the way to the atom S, known through its derivatives.
+
+    Parameters
+    ----------
+    derivatives : callable
+        γ ↦ (φ'(γ), φ''(γ)), one round.
+    quadratic : bool
+        True if φ'' is constant.
+    """
+
+    def __init__(
+        self, derivatives: Callable[[float], tuple[float, float]], quadratic: bool
+    ) -> None:
+        self._derivatives = derivatives
+        self.quadratic = quadratic
+        #: φ'(0) = ⟨S - W, ∇F(W)⟩ if it has been asked for, else NaN.
+        self.first_slope = math.nan
+
+    def derivatives(self, gamma: float) -> tuple[float, float]:
+        slope, curvature = self._derivatives(gamma)
+        if gamma == 0.0:
+            self.first_slope = slope
+        return slope, curvature
+
+
+#: t ↦ γ, given by the user.
+Rule = Callable[[int], float]
+
+
+class Step(Protocol):
+    """A rule for γ in epoch t."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Methods that the task must have."""
+
+    def __call__(self, t: int, line: Line) -> float: ...
+
+
+@dataclass(frozen=True)
+class Harmonic:
+    """γ = 2/(t+2)."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __call__(self, t: int, line: Line) -> float:
+        return 2.0 / (t + 2.0)
+
+
+@dataclass(frozen=True)
+class Given:
+    """γ(t) from a function of the user's, clipped to [0, 1]; a constant is a function too."""
+
+    rule: Rule
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __call__(self, t: int, line: Line) -> float:
+        gamma = float(self.rule(t))
+        if math.isnan(gamma):
+            raise ValueError(f"step returned NaN at epoch {t}.")
+        return min(max(gamma, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class LineSearch:
+    """The minimiser of the convex φ over [0, 1]: closed form if quadratic, else guarded Newton.
+
+    Newton's iterate is kept inside the bracket [low, high] on which φ' changes its sign, and halved
+    into it where it would leave. It stops when |φ'| has fallen to `tol` times its first value.
+    """
+
+    tol: float = 1e-2
+    max_rounds: int = 20
+    needs: ClassVar[tuple[str, ...]] = ("linesearch",)
+
+    def __call__(self, t: int, line: Line) -> float:
+        slope, curvature = line.derivatives(0.0)
+        if slope >= 0.0:  # an inexact oracle's pair need not be a descent direction
+            return 0.0
+        if line.quadratic:
+            return min(-slope / curvature, 1.0) if curvature > 0.0 else 1.0
+        first, gamma, low, high = slope, 0.0, 0.0, 1.0
+        for _ in range(self.max_rounds):
+            newton = gamma - slope / curvature if curvature > 0.0 else math.inf
+            if newton >= high:  # while 1 is not known to lie beyond the minimum, try it itself
+                newton = 1.0 if high == 1.0 else 0.5 * (low + high)
+            gamma = newton if newton > low else 0.5 * (low + high)
+            slope, curvature = line.derivatives(gamma)
+            if abs(slope) <= self.tol * abs(first) or (gamma == 1.0 and slope <= 0.0):
+                return gamma
+            low, high = (gamma, high) if slope < 0.0 else (low, gamma)
+        return low  # φ(low) < φ(0), since φ' < 0 up to there
+
+
+def resolve(step: str | float | Rule | Step) -> Step:
+    """The rule of that name, a constant, a function of t, or the object itself.
+
+    Examples
+    --------
+    >>> resolve("harmonic")
+    Harmonic()
+    """
+    if isinstance(step, str):
+        if step not in ("harmonic", "linesearch"):
+            raise ValueError(f"step must be harmonic or linesearch, got {step!r}.")
+        return Harmonic() if step == "harmonic" else LineSearch()
+    if callable(step):
+        return cast(Step, step) if hasattr(step, "needs") else Given(step)
+    if isinstance(step, bool) or not isinstance(step, int | float):
+        raise TypeError(f"step must be a name, a number or a function of t, got {step!r}.")
+    gamma = float(step)
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"step must be within [0, 1], got {step!r}.")
+    return Given(lambda t: gamma)
