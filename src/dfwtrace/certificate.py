@@ -58,6 +58,7 @@ def certify(
     radius: float,
     *,
     precision: float = 0.0,
+    scale: float = 0.0,
     seed: int = 0,
     wanted: float = 0.0,
 ) -> Certificate:
@@ -71,8 +72,9 @@ def certify(
         ⟨W, G⟩.
     radius : float
         μ.
-    precision : float
-        Relative rounding error of G and `inner`; what it may have taken from the gap is added.
+    precision, scale : float
+        Relative rounding error of the arithmetic, and the size of F (say F(0)) that it acted on:
+        what rounding may have taken from the gap is added to it.
     seed : int
         For the Lanczos start.
     wanted : float
@@ -84,7 +86,9 @@ def certify(
     else:
         bound = lanczos_bound(gradient, inner, radius, seed, wanted)
         method, probability = "lanczos", FAILURE_PROBABILITY
-    rounding = precision * (radius * bound + abs(inner))
+    if bound == 0.0:  # G = 0: W is optimal, and nothing was rounded
+        return Certificate(0.0, 0.0, 0.0, method, probability)
+    rounding = precision * (radius * bound + abs(inner) + scale)
     gap = max(inner + radius * bound + rounding, 0.0)
     return Certificate(gap, bound, rounding, method, probability)
 

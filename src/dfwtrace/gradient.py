@@ -27,6 +27,10 @@ class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class i
         """Gᵀ U for a vector or a block."""
         return self.workers.sum("rmatvec", U)
 
+    def expect(self, seed: int, t: int) -> None:
+        """Let the shards draw the next epoch's v₀ now: an update may multiply by it on its way."""
+        self.workers.announce("expect", seed, t)
+
     def gather(self) -> FloatArray:
         """The dense d×m gradient: N·d·m numbers in one round."""
         return self.workers.sum("gradient")

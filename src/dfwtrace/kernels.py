@@ -83,9 +83,12 @@ def _overload_exp(x: Any) -> Any:
 
 @njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
 def softmax_advance(
-    S: Array, y: Array, decay: float, q: Array, v: Array, R: Array
+    S: Array, y: Array, decay: float, q: Array, v: Array, R: Array, ahead: Array, product: Array
 ) -> tuple[float, float]:
-    """S ← decay·S + q vᵀ and R ← softmax(S) - onehot(y); returns (Σ -log softmax(S)_y, ⟨S, R⟩)."""
+    """S ← decay·S + q vᵀ, R ← softmax(S) - onehot(y), product ← R·ahead.
+
+    Returns (Σ -log softmax(S)_y, ⟨S, R⟩).
+    """
     n, m = S.shape
     zero = S.dtype.type(0)
     one = S.dtype.type(1)
@@ -110,12 +113,15 @@ def softmax_advance(
         inverse = one / total
         others = zero
         row_inner = zero
+        row_product = zero
         for j in range(m):
             probability = residual[j] * inverse
             residual[j] = probability
             others += probability
             row_inner += probability * (scores[j] - own)
+            row_product += probability * ahead[j]
         residual[label] = -others
+        product[i] = row_product - others * ahead[label]
         value += np.log(np.float64(total)) + np.float64(highest) - np.float64(own)
         inner += np.float64(row_inner)
     return value, inner

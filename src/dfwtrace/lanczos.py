@@ -44,8 +44,9 @@ class GolubKahan:
         start: FloatArray,
     ) -> None:
         self._matvec, self._rmatvec = matvec, rmatvec
-        self._left: list[FloatArray] = []
-        self._right: list[FloatArray] = [start / np.linalg.norm(start)]
+        self._left: _Basis | None = None  # its length is known with the first product
+        self._right = _Basis(start.size)
+        self._right.append(start / np.linalg.norm(start))
         self.alphas: list[float] = []
         self.betas: list[float] = []
         self.exhausted = False  # an invariant subspace has been found: nothing is left to add
@@ -60,14 +61,17 @@ class GolubKahan:
 
     def _step(self) -> None:
         scale = max(self.alphas + self.betas, default=0.0)
-        u, alpha = _orthogonalised(self._matvec(self._right[-1]), self._left)
+        product = self._matvec(self._right.vectors[:, -1])
+        if self._left is None:
+            self._left = _Basis(product.size)
+        u, alpha = self._left.orthogonalise(product)
         if alpha <= 4 * _EPS * scale or alpha == 0.0:
             self.exhausted = True
             return
-        v, beta = _orthogonalised(self._rmatvec(u), self._right)
+        v, beta = self._right.orthogonalise(self._rmatvec(u))
         self._left.append(u)
         self.alphas.append(alpha)
-        if beta <= 4 * _EPS * max(scale, alpha) or len(self._right) == v.size:
+        if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == v.size:
             self.betas.append(0.0)
             self.exhausted = True
             return
@@ -80,20 +84,19 @@ class GolubKahan:
 
     def _bidiagonal(self) -> FloatArray:
         """B_k, of shape k × (k+1), or k × k once the space is exhausted."""
-        B = np.zeros((self.steps, len(self._right)))
+        B = np.zeros((self.steps, self._right.count))
         for i, (alpha, beta) in enumerate(zip(self.alphas, self.betas, strict=True)):
             B[i, i] = alpha
-            if i + 1 < len(self._right):
+            if i + 1 < self._right.count:
                 B[i, i + 1] = beta
         return B
 
     def top_pair(self) -> Pair:
-        """The best pair in the spaces built so far; σ = 0 for a zero operator."""
-        if not self.alphas:
-            return Pair(np.zeros(0), self._right[0], 0.0, 1)
+        """The best pair in the spaces built so far; there is none for a zero operator."""
+        if self._left is None or not self.alphas:
+            raise ValueError("a zero operator has no top pair.")
         X, singular, Yt = np.linalg.svd(self._bidiagonal(), full_matrices=False)
-        u = np.column_stack(self._left) @ X[:, 0]
-        v = np.column_stack(self._right) @ Yt[0]
+        u, v = self._left.vectors @ X[:, 0], self._right.vectors @ Yt[0]
         return Pair(u / np.linalg.norm(u), v / np.linalg.norm(v), float(singular[0]), self.steps)
 
     def singular_values(self) -> FloatArray:
@@ -112,7 +115,7 @@ class GolubKahan:
         (Hochstenbach, Probabilistic upper bounds for the matrix two-norm, 2013).
         """
         largest = float(self.singular_values()[0])
-        m = self._right[0].size
+        m = self._right.vectors.shape[0]
         if self.exhausted or largest == 0.0 or m == 1:
             return largest * (1.0 + 64 * _EPS)
         delta_squared = beta_distribution.ppf(failure_probability, 0.5, (m - 1) / 2)
@@ -139,12 +142,28 @@ class GolubKahan:
         return largest * float(np.sqrt(root)) * (1.0 + 64 * _EPS)
 
 
-def _orthogonalised(vector: FloatArray, basis: list[FloatArray]) -> tuple[FloatArray, float]:
-    """The vector's part outside the basis, as a unit vector and its length."""
-    vector = np.asarray(vector, dtype=np.float64)
-    if basis:
-        Q = np.column_stack(basis)
-        for _ in range(2):
-            vector = vector - Q @ (Q.T @ vector)
-    length = float(np.linalg.norm(vector))
-    return (vector / length if length > 0.0 else vector), length
+class _Basis:
+    """Orthonormal vectors, as the growing columns of one array."""
+
+    def __init__(self, length: int) -> None:
+        self._columns = np.empty((length, 8), order="F")
+        self.count = 0
+
+    @property
+    def vectors(self) -> FloatArray:
+        return self._columns[:, : self.count]
+
+    def append(self, vector: FloatArray) -> None:
+        if self.count == self._columns.shape[1]:
+            grown = np.empty((self._columns.shape[0], 2 * self.count), order="F")
+            grown[:, : self.count] = self._columns
+            self._columns = grown
+        self._columns[:, self.count] = vector
+        self.count += 1
+
+    def orthogonalise(self, vector: FloatArray) -> tuple[FloatArray, float]:
+        """The vector's part outside the basis, as a unit vector and its length."""
+        for _ in range(2 if self.count else 0):
+            vector = vector - self.vectors @ (self.vectors.T @ vector)
+        length = float(np.linalg.norm(vector))
+        return (vector / length if length > 0.0 else vector), length

@@ -47,15 +47,27 @@ class Loss(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no `curvature`, so no line search.")
 
     def advance(
-        self, S: Array, y: Array, decay: float, q: Array, v: Array, R: Array
+        self,
+        S: Array,
+        y: Array,
+        decay: float,
+        q: Array,
+        v: Array,
+        R: Array,
+        ahead: Array,
+        product: Array,
     ) -> tuple[float, float]:
-        """S ← decay·S + q vᵀ, R ← ∂ℓ/∂S; returns (Σ ℓ, ⟨S, R⟩). Rows are taken while in cache."""
+        """S ← decay·S + q vᵀ, R ← ∂ℓ/∂S, product ← R·ahead; returns (Σ ℓ, ⟨S, R⟩).
+
+        All in one go, because rows are in cache then: `ahead` is what R will be multiplied by next.
+        """
         value = inner = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             S[rows] = decay * S[rows] + np.outer(q[rows], v)
             value += self.evaluate(S[rows], y[rows], R[rows])
             inner += inner_product(S[rows], R[rows])
+            product[rows] = R[rows] @ ahead
         return value, inner
 
     def along(self, S: Array, y: Array, gamma: float, q: Array, v: Array) -> tuple[float, float]:
@@ -130,13 +142,21 @@ class MultinomialLoss(Loss):
         return labels, self.n_classes or highest + 1
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
-        n, m = S.shape
-        return self.advance(S, y, 1.0, np.zeros(n, S.dtype), np.zeros(m, S.dtype), R)[0]
+        rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
+        return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1])[0]
 
     def advance(
-        self, S: Array, y: Array, decay: float, q: Array, v: Array, R: Array
+        self,
+        S: Array,
+        y: Array,
+        decay: float,
+        q: Array,
+        v: Array,
+        R: Array,
+        ahead: Array,
+        product: Array,
     ) -> tuple[float, float]:
-        value, inner = softmax_advance(S, y, S.dtype.type(decay), q, v, R)
+        value, inner = softmax_advance(S, y, S.dtype.type(decay), q, v, R, ahead, product)
         return value, inner
 
     def along(self, S: Array, y: Array, gamma: float, q: Array, v: Array) -> tuple[float, float]:

@@ -134,11 +134,10 @@ def solve(
             seed=seed,
             precision=_precision(setup.X),
         )
-        at_zero = _objective_at_zero(problem, setup.shape, W)
-        problem.restart(W)
-        value = problem.evaluate(W)
+        value = problem.begin(W)
         oracle = setup.lmo.begin(problem.setting())
         workers.take()  # what it took to set up is no epoch's
+        at_zero = problem.objective_at_zero
         rules = Rules(None if tol is None else tol * at_zero, max_time, certify_every, callback)
         with display(epochs, progress) as shown:
             watch = Watch(problem, W, value, rules, shown)
@@ -298,18 +297,6 @@ def _start_workers(setup: _Setup) -> Ledger:
     return Ledger(LocalWorkers(program, [moments]), rows)
 
 
-def _objective_at_zero(problem: Problem, shape: tuple[int, int], W: LowRankMatrix) -> float:
-    zero = W if W.rank == 0 else LowRankMatrix.zeros(shape)
-    problem.restart(zero)
-    objective = problem.evaluate(zero).objective
-    if math.isinf(objective):
-        raise ValueError(
-            "X or y holds values that are too large for its precision: F(0) overflows; rescale "
-            "them or use float64."
-        )
-    return objective
-
-
 def _precision(X: Matrix) -> float:
-    """Relative rounding error of a product with the gradient, where X's precision decides it."""
+    """Relative rounding error of the shards' arithmetic, which follows the precision of X."""
     return 8.0 * float(np.finfo(X.dtype if X.dtype.kind == "f" else np.float64).eps)

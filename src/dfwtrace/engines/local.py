@@ -8,11 +8,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.engines.tree import TreeSum
 from dfwtrace.shards import split_rows
+
+# Handing work to a thread costs more than it gives below so much data for each.
+_BYTES_FOR_A_THREAD = 1 << 19
 
 
 class LocalEngine:
@@ -42,7 +46,9 @@ class LocalEngine:
         self.n_jobs = _positive("n_jobs", n_jobs or os.cpu_count() or 1)
 
     def start(self, program: Any, X: Matrix, y: Array | None) -> LocalWorkers:
-        return LocalWorkers(program, split_rows(X, y, self.n_shards), self.n_jobs)
+        numbers = X.data if sp.issparse(X) else X
+        worthwhile = 1 + numbers.nbytes // _BYTES_FOR_A_THREAD
+        return LocalWorkers(program, split_rows(X, y, self.n_shards), min(self.n_jobs, worthwhile))
 
     def __repr__(self) -> str:
         return f"LocalEngine(n_shards={self.n_shards}, n_jobs={self.n_jobs})"

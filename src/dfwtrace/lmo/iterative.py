@@ -54,7 +54,7 @@ class IterativeOracle(ABC):
             pair = self.iterate(gradient, t, self.setting.random_start(t))
         if pair is None:
             return zero_pair(gradient.shape)
-        self.start.observe(pair.v)
+        self.start.finish(gradient, t, pair.v)
         return pair
 
     @abstractmethod

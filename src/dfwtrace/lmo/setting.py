@@ -11,6 +11,7 @@ import numpy as np
 from dfwtrace._typing import FloatArray
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lanczos import Pair
+from dfwtrace.sphere import uniform_on_sphere
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,7 @@ class Setting:
 
     def random_start(self, t: int) -> FloatArray:
         """v₀ of epoch t: uniform on the unit sphere of Rᵐ, the same wherever it is drawn."""
-        v = np.random.default_rng([self.seed, t]).standard_normal(self.shape[1])
-        return unit(v)[0]
+        return uniform_on_sphere(self.shape[1], self.seed, t)
 
 
 class Oracle(Protocol):

@@ -13,11 +13,11 @@ START_NAMES = ("random", "previous", "sva")
 
 
 class Start(Protocol):
-    """v₀ for epoch t; `observe` hears the vector that the epoch ended with."""
+    """v₀ for epoch t; `finish` hears the vector that the epoch ended with."""
 
     def __call__(self, gradient: GradientOperator, t: int) -> FloatArray: ...
 
-    def observe(self, v: FloatArray) -> None: ...
+    def finish(self, gradient: GradientOperator, t: int, v: FloatArray) -> None: ...
 
 
 class RandomStart:
@@ -29,8 +29,8 @@ class RandomStart:
     def __call__(self, gradient: GradientOperator, t: int) -> FloatArray:
         return self.setting.random_start(t)
 
-    def observe(self, v: FloatArray) -> None:
-        """Every epoch draws anew."""
+    def finish(self, gradient: GradientOperator, t: int, v: FloatArray) -> None:
+        gradient.expect(self.setting.seed, t + 1)
 
 
 class PreviousStart(RandomStart):
@@ -41,7 +41,7 @@ class PreviousStart(RandomStart):
     def __call__(self, gradient: GradientOperator, t: int) -> FloatArray:
         return super().__call__(gradient, t) if self.previous is None else self.previous
 
-    def observe(self, v: FloatArray) -> None:
+    def finish(self, gradient: GradientOperator, t: int, v: FloatArray) -> None:
         self.previous = v
 
 
@@ -51,6 +51,9 @@ class SVAStart(RandomStart):
     def __call__(self, gradient: GradientOperator, t: int) -> FloatArray:
         _, v = averaged_pair(gradient, self.setting.seed)
         return v if v.any() else super().__call__(gradient, t)
+
+    def finish(self, gradient: GradientOperator, t: int, v: FloatArray) -> None:
+        """The next start is known only when the shards have moved."""
 
 
 def begin_start(name: str, setting: Setting) -> Start:

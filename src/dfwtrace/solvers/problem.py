@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -43,7 +44,7 @@ class Problem:
     seed : int
         The seed that all workers share.
     precision : float
-        Relative rounding error of one product with the gradient.
+        Relative rounding error of the shards' arithmetic.
     """
 
     def __init__(
@@ -63,6 +64,23 @@ class Problem:
         self.quadratic = quadratic
         self.seed = seed
         self.precision = precision
+        self.objective_at_zero = math.nan
+
+    def begin(self, W: LowRankMatrix) -> Value:
+        """Go to W, with a look at F(0), which tolerances and rounding errors are relative to."""
+        zero = LowRankMatrix.zeros(self.shape)
+        self.restart(zero)
+        value = self.evaluate(zero)
+        self.objective_at_zero = value.objective
+        if math.isinf(value.objective):
+            raise ValueError(
+                "X or y holds values that are too large for its precision: F(0) overflows; rescale "
+                "them or use float64."
+            )
+        if W.rank == 0:
+            return value
+        self.restart(W)
+        return self.evaluate(W)
 
     def restart(self, W: LowRankMatrix) -> None:
         """Build every shard's state from W: line 3, a warm start, a recovery."""
@@ -75,7 +93,7 @@ class Problem:
     def evaluate(self, W: LowRankMatrix) -> Value:
         """F and ⟨W, ∇F⟩ at W, which must be where the shards' states are."""
         objective, inner = (float(x) for x in self.workers.sum("report"))
-        if np.isnan(inner):  # the task does not tell: ⟨W, G⟩ = Σ s_i u_iᵀ G v_i
+        if math.isnan(inner):  # the task does not tell: ⟨W, G⟩ = Σ s_i u_iᵀ G v_i
             inner = float(np.vdot(W.U * W.s, self.gradient.times(W.V))) if W.rank else 0.0
         return Value(objective, inner)
 
@@ -104,6 +122,7 @@ class Problem:
             inner,
             self.radius,
             precision=self.precision,
+            scale=0.0 if math.isnan(self.objective_at_zero) else self.objective_at_zero,
             seed=self.seed,
             wanted=wanted,
         )

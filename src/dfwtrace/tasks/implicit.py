@@ -20,8 +20,11 @@ class ScoresState:
     y: Array
     S: Array
     R: Array
-    value: float
-    inner: float
+    product: Array  # R times `ahead`, which came out of the pass that made R
+    ahead: Array
+    expected: Array  # what `ahead` shall be in the next such pass
+    value: float = 0.0
+    inner: float = 0.0
     grad: FloatArray | None = None
     _image: tuple[Array, Array] | None = field(default=None, repr=False)
 
@@ -40,26 +43,37 @@ class ImplicitTask:
         self.quadratic = loss.quadratic
 
     def stats(self, shard: Shard, W: LowRankMatrix) -> ScoresState:
-        X, y = RowBlocks(shard.X), shard.targets
-        S = np.empty((X.shape[0], W.shape[1]), X.dtype)
+        X, (n, m) = RowBlocks(shard.X), (shard.n_rows, W.shape[1])
+        S = np.empty((n, m), X.dtype)
         left, right = (W.U * W.s).astype(X.dtype), W.V.astype(X.dtype)
         for rows, block in X:
             S[rows] = (block @ left) @ right.T
-        R = np.empty_like(S)
-        still = np.zeros(S.shape[0], S.dtype), np.zeros(S.shape[1], S.dtype)
-        value, inner = self.loss_on_scores.advance(S, y, 1.0, *still, R)
-        return ScoresState(X, y, S, R, value, inner)
+        R, nothing, product = np.empty_like(S), np.zeros(m, X.dtype), np.zeros(n, X.dtype)
+        state = ScoresState(X, shard.targets, S, R, product, nothing, nothing)
+        return self._advance(state, 1.0, np.zeros(n, X.dtype), nothing)
 
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
-        q = (gamma * atom.scale) * state.image(atom.u)
-        state.value, state.inner = self.loss_on_scores.advance(
-            state.S, state.y, 1.0 - gamma, q.astype(state.S.dtype), _cast(atom.v, state), state.R
+        q = ((gamma * atom.scale) * state.image(atom.u)).astype(state.S.dtype)
+        return self._advance(state, 1.0 - gamma, q, _cast(atom.v, state))
+
+    def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
+        s = state
+        s.ahead = s.expected
+        s.value, s.inner = self.loss_on_scores.advance(
+            s.S, s.y, decay, q, v, s.R, s.ahead, s.product
         )
+        return s
+
+    def expect(self, state: ScoresState, v: Array) -> ScoresState:
+        """After the next update comes the product ∇F_j v: let R v come out of the same pass."""
+        state.expected = _cast(v, state)
         return state
 
     def matvec(self, state: ScoresState, V: Array) -> FloatArray:
-        return state.X.transpose_times(state.R @ _cast(V, state))
+        V = _cast(V, state)
+        known = V.ndim == 1 and np.array_equal(V, state.ahead)
+        return state.X.transpose_times(state.product if known else state.R @ V)
 
     def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
         images = state.image(U) if U.ndim == 1 else state.X.times(U)

@@ -9,6 +9,7 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.lanczos import GolubKahan
 from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.sphere import uniform_on_sphere
 from dfwtrace.tasks.task import dense_gradient
 
 # A worker's own top pair is iterated until it changes by less than this, relatively.
@@ -42,6 +43,13 @@ class ShardProgram:
         if held.n_rows == 0:
             return held
         return Held(held.n_rows, self.task.update(held.state, RankOne(scale, u, v), gamma))
+
+    def expect(self, held: Held, seed: int, t: int) -> Held:
+        """Tell the task, if it wants to know, which v₀ epoch t will start from."""
+        if held.n_rows == 0 or not hasattr(self.task, "expect"):
+            return held
+        v = uniform_on_sphere(self.shape[1], seed, t)
+        return Held(held.n_rows, self.task.expect(held.state, v))
 
     def matvec(self, held: Held, V: Array) -> FloatArray:
         """∇F_j V for a vector or a block of vectors."""
@@ -101,14 +109,15 @@ class ShardProgram:
             return np.zeros(d + m)
         process = GolubKahan(lambda v: self.matvec(held, v), lambda u: self.rmatvec(held, u), start)
         previous = 0.0
-        while True:
-            process.run(_LOCAL_PAIR_STEPS)
+        while not process.run(_LOCAL_PAIR_STEPS).exhausted:
             sigma = float(process.singular_values()[0])
-            if process.exhausted or sigma - previous <= _LOCAL_PAIR_TOLERANCE * sigma:
+            if sigma - previous <= _LOCAL_PAIR_TOLERANCE * sigma:
                 break
             previous = sigma
+        if process.steps == 0:
+            return np.zeros(d + m)
         pair = process.top_pair()
-        return np.concatenate([pair.u, pair.v]) if pair.sigma > 0.0 else np.zeros(d + m)
+        return np.concatenate([pair.u, pair.v])
 
     def moments(self, shard: Any) -> FloatArray:
         """The shard's second moments, for tasks that need no more than their sum."""

@@ -28,6 +28,8 @@ class Task(Protocol[State]):
     - ``inner(state) -> float``: ⟨W, ∇F_j(W)⟩, if it is cheaper than from the factors of W.
     - ``curvature_product(state, U) -> array (d, k)``: H U with ∇²F_j ⪯ I_m ⊗ H, for the schedules
       that need the curvature constant C_F.
+    - ``expect(state, v) -> state``: the next update will be followed by ``matvec(state, v)``, so
+      that both may happen in one pass over memory.
     - ``shape(X, y) -> (d, m)``: the shape of W, if it is not (columns of X, columns of y).
     - ``check(X, y) -> (X, y)``: refuse bad data in one sentence, return what the shards shall hold.
     """
