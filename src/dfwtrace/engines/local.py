@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
 
 from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.engines.blas import hold_single_threaded, release
 from dfwtrace.engines.tree import TreeSum
 from dfwtrace.shards import split_rows
 
@@ -64,7 +64,8 @@ class LocalWorkers:
         self._n_jobs = min(n_jobs, len(self._shards))
         self._pool = ThreadPoolExecutor(self._n_jobs, "dfwtrace") if self._n_jobs > 1 else None
         # One BLAS thread a shard: shards run side by side, and bits do not depend on n_jobs.
-        self._blas = threadpool_limits(limits=1)
+        hold_single_threaded()
+        self._open = True
 
     @property
     def shard_rows(self) -> list[int]:
@@ -103,9 +104,12 @@ class LocalWorkers:
         return [replies[j] for j in range(len(self._states))]
 
     def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        self._blas.restore_original_limits()
+        release()
         self._states, self._shards = [], []
 
     def _each(self, work: Callable[[int], None]) -> None:

@@ -121,6 +121,10 @@ class _Theorem(Schedule):
         radius = self.radius or run.setting.radius
         return radius * lipschitz * (t + 2) / (self.delta * curvature)
 
+    def linear_bound(self, t: int, run: PowerRun) -> int:
+        """1 + ⌈μ L (t+2) ln m / (δ C_F)⌉."""
+        return 1 + ceil(self.difficulty(t, run) * log(self.m or run.setting.shape[1]))
+
 
 @dataclass(frozen=True)
 class TheoremLinear(_Theorem):
@@ -130,8 +134,7 @@ class TheoremLinear(_Theorem):
     """
 
     def iterations(self, t: int, run: PowerRun) -> int:
-        m = self.m or run.setting.shape[1]
-        return 1 + ceil(self.difficulty(t, run) * log(m))
+        return self.linear_bound(t, run)
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ class TheoremLog(_Theorem):
 
     After k iterations the relative error is at most min(1, β^(4k-2) tan²θ), where θ is the angle
     of the start to the top singular vector. For a start uniform on the sphere its expectation is
-    at most 1.6 √m β^(2k-1), and the theorem needs it to be δ C_F / (μ L (t+2)).
+    at most 1.6 √m β^(2k-1), and the theorem needs it to be δ C_F / (μ L (t+2)). The linear bound,
+    which holds for any spectrum, is taken where it is smaller (β near 1).
 
     Parameters
     ----------
@@ -164,7 +168,8 @@ class TheoremLog(_Theorem):
         m = self.m or run.setting.shape[1]
         accuracy = max(1.6 * m**0.5 * self.difficulty(t, run), 1.0)
         least = 2 if self.observes_ratio else 1  # two Ritz values need two iterations
-        return max(least, 1 + ceil(log(accuracy) / (2.0 * log(1.0 / max(beta, 1e-6)))))
+        bound = 1 + ceil(log(accuracy) / (2.0 * log(1.0 / max(beta, 1e-6))))
+        return max(least, min(bound, self.linear_bound(t, run)))
 
 
 @dataclass(frozen=True)

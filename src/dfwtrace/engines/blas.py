@@ -1,0 +1,34 @@
+"""One BLAS thread while any run is under way in this process."""
+
+from __future__ import annotations
+
+import threading
+
+from threadpoolctl import threadpool_limits
+
+_lock = threading.Lock()
+_holders = 0
+_limits: threadpool_limits | None = None
+
+
+def hold_single_threaded() -> None:
+    """Limit BLAS to one thread until `release` has been called as often.
+
+    The limit belongs to the whole process, so runs side by side must share it: the first sets it
+    and the last restores what was there.
+    """
+    global _holders, _limits
+    with _lock:
+        if _holders == 0:
+            _limits = threadpool_limits(limits=1)
+        _holders += 1
+
+
+def release() -> None:
+    """Give up one hold."""
+    global _holders, _limits
+    with _lock:
+        _holders -= 1
+        if _holders == 0 and _limits is not None:
+            _limits.restore_original_limits()
+            _limits = None
