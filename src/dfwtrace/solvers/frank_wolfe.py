@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from dfwtrace.lmo import Oracle
@@ -25,12 +26,12 @@ def frank_wolfe(
         line = problem.line(atom)
         gamma = step(t, line)  # line 11
         gap_estimate = inner + problem.radius * sigma  # ⟨W_t - atom, ∇F(W_t)⟩
-        if sigma != sigma:  # SVA does not know its σ; a line search has seen φ'(0)
+        if math.isnan(sigma):  # SVA does not know its σ; a line search has seen φ'(0)
             gap_estimate = -line.first_slope
             sigma = (gap_estimate - inner) / problem.radius
         problem.update(atom, gamma)  # line 12, on the workers
         W = W.toward(atom, gamma)  # line 12, on the master
-        if W.rank > 2 * min(W.shape):  # more atoms than any rank needs
+        if W.rank > max(64, 2 * min(W.shape)):  # more atoms than any rank needs
             W = W.compress()
             problem.restart(W)
         objective, inner = problem.evaluate(W)
