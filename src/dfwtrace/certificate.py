@@ -13,6 +13,7 @@ from scipy.linalg import LinAlgError, cholesky
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.finite import require_finite
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lanczos import GolubKahan
 
@@ -89,7 +90,7 @@ def certify(
     if bound == 0.0:  # G = 0: W is optimal, and nothing was rounded
         return Certificate(0.0, 0.0, 0.0, method, probability)
     rounding = precision * (radius * bound + abs(inner) + scale)
-    gap = max(inner + radius * bound + rounding, 0.0)
+    gap = require_finite(max(inner + radius * bound + rounding, 0.0), "the duality gap")
     return Certificate(gap, bound, rounding, method, probability)
 
 

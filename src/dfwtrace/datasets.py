@@ -8,7 +8,7 @@ import numpy as np
 
 from dfwtrace._typing import Array
 from dfwtrace.lowrank import LowRankMatrix
-from dfwtrace.validation import check_count
+from dfwtrace.validation import check_count, describe
 
 
 def make_multitask(
@@ -47,8 +47,8 @@ def make_multitask(
     >>> X.shape, Y.shape, round(W_true.trace_norm, 12)
     ((50, 6), (50, 4), 1.0)
     """
-    if not noise >= 0.0:
-        raise ValueError(f"noise must not be negative, got {noise!r}.")
+    if not 0.0 <= noise < float("inf"):
+        raise ValueError(f"noise must be finite and not negative, got {describe(noise)}.")
     rng = np.random.default_rng(seed)
     X, W_true = _features_and_truth(rng, n, d, m, rank, dtype)
     Y = X @ W_true
@@ -102,7 +102,7 @@ def _features_and_truth(
     if rank > min(d, m):
         raise ValueError(f"rank must be at most min(d, m) = {min(d, m)}, got {rank}.")
     if np.dtype(dtype) not in (np.float32, np.float64):
-        raise ValueError(f"dtype must be float32 or float64, got {dtype!r}.")
+        raise ValueError(f"dtype must be float32 or float64, got {describe(dtype)}.")
     U, V = rng.standard_normal((d, rank)), rng.standard_normal((m, rank))
     W = LowRankMatrix(U, np.ones(rank), V).compress()
     X = rng.standard_normal((n, d), dtype=dtype)

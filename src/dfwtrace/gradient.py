@@ -7,6 +7,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.engines import Ledger
+from dfwtrace.finite import require_finite
 
 
 class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class is untyped
@@ -18,22 +19,23 @@ class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class i
     def __init__(self, shape: tuple[int, int], workers: Ledger) -> None:
         super().__init__(np.dtype(np.float64), shape)
         self.workers = workers
+        self.expected: tuple[int, int] | None = None
 
     def times(self, V: FloatArray) -> FloatArray:
         """G V for a vector or a block."""
-        return self.workers.sum("matvec", V)
+        return require_finite(self.workers.sum("matvec", V), "the gradient")
 
     def transpose_times(self, U: FloatArray) -> FloatArray:
         """Gᵀ U for a vector or a block."""
-        return self.workers.sum("rmatvec", U)
+        return require_finite(self.workers.sum("rmatvec", U), "the gradient")
 
     def expect(self, seed: int, t: int) -> None:
-        """Let the shards draw the next epoch's v₀ now: an update may multiply by it on its way."""
-        self.workers.announce("expect", seed, t)
+        """The next update will be followed by the product with epoch t's v₀."""
+        self.expected = (seed, t)
 
     def gather(self) -> FloatArray:
         """The dense d×m gradient: N·d·m numbers in one round."""
-        return self.workers.sum("gradient")
+        return require_finite(self.workers.sum("gradient"), "the gradient")
 
     # What scipy calls for `G @ v`, `G.T @ u` and their blocks.
     _matvec = _matmat = times

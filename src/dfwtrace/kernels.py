@@ -19,6 +19,7 @@ from dfwtrace._typing import Array, FloatArray
 # Sums may be reordered so that they use vector registers. The order is fixed at compile time:
 # the same machine code gives the same bits.
 _SUMS = {"reassoc", "contract", "nnan", "nsz"}
+# `a if a > b else b` is used for maxima: `max(a, b)` would not become a vector instruction.
 # Inside `exp` the order of operations carries the accuracy; only fused multiply-adds are allowed.
 _EXACT = {"contract", "nnan", "nsz"}
 
@@ -63,7 +64,7 @@ def _overload_exp(x: Any) -> Any:
 
     def exp32(x: Any) -> Any:
         vanishes = x < smallest
-        x = max(x, smallest)
+        x = x if x > smallest else smallest
         k = np.floor(x * inverse_ln2 + half)
         r = (x - k * ln2_high) - k * ln2_low
         p = c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * c7))))))
@@ -71,7 +72,7 @@ def _overload_exp(x: Any) -> Any:
 
     def exp64(x: Any) -> Any:
         vanishes = x < smallest
-        x = max(x, smallest)
+        x = x if x > smallest else smallest
         k = np.floor(x * inverse_ln2 + half)
         r = (x - k * ln2_high) - k * ln2_low
         p = c8 + r * (c9 + r * (c10 + r * (c11 + r * (c12 + r * c13))))
@@ -100,7 +101,7 @@ def softmax_advance(
         for j in range(m):
             score = decay * scores[j] + q_i * v[j]
             scores[j] = score
-            highest = max(highest, score)
+            highest = score if score > highest else highest
         total = zero
         for j in range(m):
             weight = _exp(scores[j] - highest)
@@ -146,7 +147,7 @@ def softmax_along(
         for j in range(m):
             score = scores[j] + gamma * (q_i * v[j] - scores[j])
             weights[j] = score
-            highest = max(highest, score)
+            highest = score if score > highest else highest
         total = zero
         first = zero
         for j in range(m):
@@ -163,6 +164,34 @@ def softmax_along(
         slope += np.float64(mean) - np.float64(q_i * v[label] - scores[label])
         curvature += np.float64(second / total)
     return slope, curvature
+
+
+@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+def squared_advance(
+    S: Array, Y: Array, decay: float, q: Array, v: Array, R: Array, ahead: Array, product: Array
+) -> tuple[float, float]:
+    """S ← decay·S + q vᵀ, R ← S - Y, product ← R·ahead; returns (½‖R‖², ⟨S, R⟩)."""
+    n, m = S.shape
+    zero = S.dtype.type(0)
+    value = 0.0
+    inner = 0.0
+    for i in range(n):
+        scores, targets, residual, q_i = S[i], Y[i], R[i], q[i]
+        row_value = zero
+        row_inner = zero
+        row_product = zero
+        for j in range(m):
+            score = decay * scores[j] + q_i * v[j]
+            error = S.dtype.type(score - targets[j])
+            scores[j] = score
+            residual[j] = error
+            row_value += error * error
+            row_inner += score * error
+            row_product += error * ahead[j]
+        product[i] = row_product
+        value += np.float64(row_value)
+        inner += np.float64(row_inner)
+    return 0.5 * value, inner
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

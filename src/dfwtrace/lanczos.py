@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import beta as beta_distribution
+from scipy.special import gammaln
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.finite import require_finite
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -110,16 +111,17 @@ class GolubKahan:
 
         The next right vector is p_k(GᵀG) v₁ for the Lanczos polynomial p_k, and has length one. So
         |p_k(σ₁²)| · |⟨v₁, y₁⟩| ≤ 1, where y₁ is the top right singular vector, and for v₁ uniform
-        on the sphere of Rᵐ, ⟨v₁, y₁⟩² is Beta(½, (m-1)/2): it is below δ² with the given
-        probability. Otherwise σ₁² is at most the t above all zeros of p_k where p_k(t) = 1/δ
-        (Hochstenbach, Probabilistic upper bounds for the matrix two-norm, 2013).
+        on the sphere of Rᵐ, |⟨v₁, y₁⟩| < δ with at most the given probability (see
+        `_smallest_component`). Otherwise σ₁² is at most the t above all zeros of p_k where
+        p_k(t) = 1/δ (Hochstenbach, Probabilistic upper bounds for the matrix two-norm, 2013).
         """
+        if self.steps == 0 and not self.exhausted:
+            raise ValueError("nothing is known of the operator before the first step.")
         largest = float(self.singular_values()[0])
         m = self._right.vectors.shape[0]
         if self.exhausted or largest == 0.0 or m == 1:
             return largest * (1.0 + 64 * _EPS)
-        delta_squared = beta_distribution.ppf(failure_probability, 0.5, (m - 1) / 2)
-        target = -0.5 * float(np.log(delta_squared))
+        target = -float(np.log(_smallest_component(m, failure_probability)))
         alphas, betas = np.array(self.alphas) / largest, np.array(self.betas) / largest
         diagonal = alphas**2 + np.concatenate([[0.0], betas[:-1] ** 2])
         off_diagonal = alphas * betas
@@ -135,11 +137,24 @@ class GolubKahan:
                 previous = b
             return logarithm - target
 
-        low, high = 1.0, 2.0
-        while excess(high) < 0.0:
-            high *= 2.0
-        root = float(brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16))
+        root, high = 1.0, 2.0
+        if excess(root) < 0.0:  # else σ₁ is reached, up to rounding: it is not below `largest`
+            while excess(high) < 0.0:
+                high *= 2.0
+            root = float(brentq(excess, root, high, xtol=1e-15, rtol=8.9e-16))
         return largest * float(np.sqrt(root)) * (1.0 + 64 * _EPS)
+
+
+def _smallest_component(m: int, probability: float) -> float:
+    """δ such that a given component of a uniform unit vector of Rᵐ is below δ that seldom.
+
+    For m ≥ 3 the component's density is largest at 0, where it is c = Γ(m/2)/(√π Γ((m-1)/2)), so
+    P(|x| < δ) ≤ 2cδ; for m = 2 it is (2/π) arcsin δ.
+    """
+    if m == 2:
+        return float(np.sin(0.5 * np.pi * probability))
+    log_density = gammaln(m / 2) - gammaln((m - 1) / 2) - 0.5 * np.log(np.pi)
+    return probability / (2.0 * float(np.exp(log_density)))
 
 
 class _Basis:
@@ -165,5 +180,5 @@ class _Basis:
         """The vector's part outside the basis, as a unit vector and its length."""
         for _ in range(2 if self.count else 0):
             vector = vector - self.vectors @ (self.vectors.T @ vector)
-        length = float(np.linalg.norm(vector))
+        length = require_finite(float(np.linalg.norm(vector)), "the length of the gradient")
         return (vector / length if length > 0.0 else vector), length

@@ -12,10 +12,14 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from dfwtrace._typing import Array
-from dfwtrace.kernels import softmax_advance, softmax_along
+from dfwtrace.kernels import softmax_advance, softmax_along, squared_advance
+from dfwtrace.validation import check_count
 
 # Rows of scores worked on at once by losses without a kernel of their own: stays in cache.
 _ROWS_AT_ONCE = 256
+
+# W has a column for every class up to the largest label, so larger ones are mistakes.
+_LARGEST_LABEL = 2**31 - 1
 
 
 class Loss(ABC):
@@ -43,8 +47,14 @@ class Loss(ABC):
         """Write the residual ∂ℓ/∂S into R and return Σ ℓ."""
 
     def curvature(self, S: Array, R: Array, D: Array) -> float:
-        """Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, where R is the residual at S."""
+        """Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, where R is the residual at S. For the line search only."""
         raise NotImplementedError(f"{type(self).__name__} has no `curvature`, so no line search.")
+
+    @property
+    def searchable(self) -> bool:
+        """Whether there is a line search: `curvature`, or the whole of `along`, is given."""
+        kind = type(self)
+        return kind.curvature is not Loss.curvature or kind.along is not Loss.along
 
     def advance(
         self,
@@ -108,6 +118,20 @@ class SquaredLoss(Loss):
     def curvature(self, S: Array, R: Array, D: Array) -> float:
         return inner_product(D, D)
 
+    def advance(
+        self,
+        S: Array,
+        y: Array,
+        decay: float,
+        q: Array,
+        v: Array,
+        R: Array,
+        ahead: Array,
+        product: Array,
+    ) -> tuple[float, float]:
+        value, inner = squared_advance(S, y, S.dtype.type(decay), q, v, R, ahead, product)
+        return value, inner
+
 
 class MultinomialLoss(Loss):
     """-log softmax(s)_y = log Σ_c exp(s_c) - s_y, with a column of scores for every class."""
@@ -116,9 +140,7 @@ class MultinomialLoss(Loss):
     smoothness = 0.5  # of diag(p) - ppᵀ: half, for two classes of probability ½
 
     def __init__(self, n_classes: int | None = None) -> None:
-        if n_classes is not None and n_classes < 2:
-            raise ValueError(f"n_classes must be at least 2, got {n_classes}.")
-        self.n_classes = n_classes
+        self.n_classes = None if n_classes is None else check_count("n_classes", n_classes, 2)
 
     def check_targets(self, y: Array | None) -> tuple[Array, int]:
         labels = _require(y)
@@ -131,14 +153,18 @@ class MultinomialLoss(Loss):
             raise ValueError(
                 f"y must hold class labels as integers from 0, got values of {labels.dtype}."
             )
-        labels = labels.astype(np.int64)
         lowest, highest = int(labels.min()), int(labels.max())
+        if highest > _LARGEST_LABEL:
+            raise ValueError(f"y must hold class labels as integers from 0, got {highest:.3g}.")
+        labels = labels.astype(np.int64)
         if lowest < 0:
             raise ValueError(f"y must hold class labels as integers from 0, got {lowest}.")
         if self.n_classes is not None and highest >= self.n_classes:
             raise ValueError(f"y holds the label {highest}, but n_classes is {self.n_classes}.")
-        if lowest == highest:
-            raise ValueError(f"y must hold at least two classes, got only the label {lowest}.")
+        if self.n_classes is None and lowest == highest:
+            raise ValueError(
+                f"y must hold at least two classes unless n_classes is given, got only {lowest}."
+            )
         return labels, self.n_classes or highest + 1
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:

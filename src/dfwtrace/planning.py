@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # What one core of a present-day machine does. They are fixed, not measured, so that the choice
 # (and with it the bits of the result) does not change from run to run.
@@ -149,7 +149,9 @@ def choose(
         smallest = min(representations, key=lambda name: costs[name].memory)
         reason = f"the smallest, though it may not fit into {_size(budget)} of free memory"
         return Plan(smallest, reason, costs, workload)
-    best = min(fitting, key=lambda name: costs[name].total(workload.epochs))
+    # On one thread, whatever there are: the choice must not change the bits with the threads.
+    alone = replace(workload, n_jobs=1)
+    best = min(fitting, key=lambda name: estimate(name, alone).total(workload.epochs))
     reason = f"the least time over {workload.epochs} epochs"
     if len(fitting) < len(representations):
         reason += f" of those that fit into {_size(budget)} of free memory"

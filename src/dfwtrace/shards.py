@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -69,11 +70,31 @@ def slice_rows(X: Matrix, start: int, stop: int) -> Matrix:
     if not sp.issparse(X):
         return X[start:stop]
     first, last = int(X.indptr[start]), int(X.indptr[stop])
-    return sp.csr_array(
-        (X.data[first:last], X.indices[first:last], X.indptr[start : stop + 1] - X.indptr[start]),
-        shape=(stop - start, X.shape[1]),
-        copy=False,
-    )
+    rows = sp.csr_array((stop - start, X.shape[1]), dtype=X.dtype)
+    pointers = X.indptr[start : stop + 1] - X.indptr[start]
+    return _filled(rows, X.data[first:last], X.indices[first:last], pointers)
+
+
+def transposed(X: Matrix) -> Matrix:
+    """Xᵀ, without copying the numbers."""
+    if not sp.issparse(X):
+        return X.T
+    columns = sp.csc_array((X.shape[1], X.shape[0]), dtype=X.dtype)
+    return _filled(columns, X.data, X.indices, X.indptr)
+
+
+def _filled(matrix: Matrix, data: Array, indices: Array, indptr: Array) -> Matrix:
+    """An empty sparse matrix with its arrays set: SciPy's constructor would copy small views."""
+    matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
+    return matrix
+
+
+class RowBlock(NamedTuple):
+    """Some rows of the features, and their transpose, ready for products."""
+
+    rows: slice
+    X: Matrix
+    XT: Matrix
 
 
 class RowBlocks:
@@ -82,34 +103,26 @@ class RowBlocks:
     def __init__(self, X: Matrix, rows: int = ROWS_IN_BLOCK) -> None:
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = X.dtype
-        cuts = range(0, self.shape[0], rows)
-        self._ranges = [slice(a, min(a + rows, self.shape[0])) for a in cuts]
-        self._blocks = [slice_rows(X, r.start, r.stop) for r in self._ranges]
+        self._blocks: list[RowBlock] = []
+        for start in range(0, self.shape[0], rows):
+            stop = min(start + rows, self.shape[0])
+            block = slice_rows(X, start, stop)
+            self._blocks.append(RowBlock(slice(start, stop), block, transposed(block)))
 
-    def __iter__(self) -> Iterator[tuple[slice, Matrix]]:
-        return zip(self._ranges, self._blocks, strict=True)
+    def __iter__(self) -> Iterator[RowBlock]:
+        return iter(self._blocks)
 
     def times(self, U: Array) -> Array:
         """X U, in the data's precision."""
         U = U.astype(self.dtype, copy=False)
         product = np.empty((self.shape[0], *U.shape[1:]), self.dtype)
-        for rows, block in self:
+        for rows, block, _ in self:
             product[rows] = block @ U
         return product
 
     def transpose_times(self, T: Array) -> FloatArray:
         """Xᵀ T, blocks summed in float64."""
         total = np.zeros((self.shape[1], *T.shape[1:]))
-        for rows, block in self:
-            total += block.T @ T[rows]
+        for rows, _, block_T in self:
+            total += block_T @ T[rows]
         return total
-
-    def moments(self, T: Array) -> tuple[FloatArray, FloatArray]:
-        """(XᵀX, XᵀT), blocks summed in float64: one pass over the data."""
-        d = self.shape[1]
-        gram, cross = np.zeros((d, d)), np.zeros((d, T.shape[1]))
-        for rows, block in self:
-            product = block.T @ block
-            gram += product.toarray() if sp.issparse(product) else product
-            cross += block.T @ T[rows]
-        return gram, cross

@@ -29,6 +29,7 @@ from dfwtrace.validation import (
     check_positive,
     check_targets,
     check_tolerance,
+    describe,
 )
 
 _log = logging.getLogger("dfwtrace")
@@ -114,7 +115,7 @@ def solve(
         certify_every = check_count("certify_every", certify_every, 1)
     seed = check_count("seed", seed, 0)
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be callable, got {callback!r}.")
+        raise TypeError(f"callback must be callable, got {describe(callback)}.")
     rule = steps.resolve(step)
     setup = _prepare(task, X, y, lmo, representation, engine, epochs)
     needed = {*setup.lmo.needs, *rule.needs, *(("loss",) if tol is not None else ())}
@@ -131,8 +132,9 @@ def solve(
             setup.shape,
             radius,
             quadratic=bool(getattr(setup.task, "quadratic", False)),
+            tells_objective=not missing_methods(setup.task, ["loss"]),
             seed=seed,
-            precision=_precision(setup.X),
+            precision=_precision(setup),
         )
         value = problem.begin(W)
         oracle = setup.lmo.begin(problem.setting())
@@ -210,29 +212,30 @@ def _prepare(
     ):
         raise TypeError(
             f"task must be an object such as LeastSquares(), or have the methods stats and update, "
-            f"got {task!r}."
+            f"got {describe(task)}."
         )
     engine = LocalEngine() if engine is None else engine
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
-        raise TypeError(f"engine must be an object such as LocalEngine(), got {engine!r}.")
+        raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
     oracle = oracles.resolve(lmo, getattr(task, "log_factor", 1.0))
     X = check_features(X)
     y = check_targets(y, X.shape[0])
     if isinstance(task, ScoresTask):
         X = as_floating(X)
+    shape = _shape(task, X, y)
     if hasattr(task, "check"):
         X, y = task.check(X, y)
-    shape = _shape(task, X, y)
     workload = _workload(X, shape, oracle, engine, epochs)
     if not isinstance(task, ScoresTask):
-        if representation not in ("auto", "own"):
+        if not isinstance(representation, str) or representation not in ("auto", "own"):
             raise ValueError(
-                f"representation must be auto for a task of one's own, got {representation!r}."
+                "representation must be auto for a task of one's own, "
+                f"got {describe(representation)}."
             )
         return _Setup(
             task, X, y, shape, oracle, engine, Plan("own", "the task's own", {}, workload)
         )
-    if representation != "auto":
+    if not isinstance(representation, str) or representation != "auto":
         task.represent(representation)  # refuses what the task does not have
     chosen = choose(task.representations, workload, representation, free_memory())
     form = task.represent(chosen.representation)
@@ -276,6 +279,8 @@ def _check_start(
         raise TypeError(f"start must be a LowRankMatrix, got {type(start).__name__}.")
     if start.shape != shape:
         raise ValueError(f"start must have shape {shape}, got {start.shape}.")
+    if not all(np.isfinite(factor).all() for factor in (start.U, start.s, start.V)):
+        raise ValueError("start must be finite, but holds NaN or infinity.")
     if not start.trace_norm <= radius * (1.0 + 1e-9):
         raise ValueError(
             f"start must have a trace norm of at most radius = {radius}, got {start.trace_norm}."
@@ -291,12 +296,13 @@ def _start_workers(setup: _Setup) -> Ledger:
     if not isinstance(setup.task, GramTask) or setup.lmo.local:
         return Ledger(workers, rows)
     try:
-        moments = Moments.unpack(workers.sum("moments"), setup.shape)
+        moments = Moments(workers.sum("moments"), setup.shape)
     finally:
         workers.close()
     return Ledger(LocalWorkers(program, [moments]), rows)
 
 
-def _precision(X: Matrix) -> float:
-    """Relative rounding error of the shards' arithmetic, which follows the precision of X."""
-    return 8.0 * float(np.finfo(X.dtype if X.dtype.kind == "f" else np.float64).eps)
+def _precision(setup: _Setup) -> float:
+    """Relative rounding error of the shards' arithmetic: X's precision, but moments are float64."""
+    single = setup.X.dtype == np.float32 and not isinstance(setup.task, GramTask)
+    return 8.0 * float(np.finfo(np.float32 if single else np.float64).eps)

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, cast
 
+import numpy as np
+
+from dfwtrace.validation import describe
+
 
 class Line:
     """φ(γ) = F((1-γ) W + γ S) on the way to the atom S, known through its derivatives.
@@ -76,8 +80,9 @@ class Given:
 class LineSearch:
     """The minimiser of the convex φ over [0, 1]: closed form if quadratic, else guarded Newton.
 
-    Newton's iterate is kept inside the bracket [low, high] on which φ' changes its sign, and halved
-    into it where it would leave. It stops when |φ'| has fallen to `tol` times its first value.
+    A Newton step is taken while it stays where the minimum can be and is at most half as long as
+    the one before. Otherwise the bracket on which φ' changes its sign is halved, or, while there
+    is none yet, the last step doubled. It ends when |φ'| has fallen to `tol` times its first value.
     """
 
     tol: float = 1e-2
@@ -90,12 +95,14 @@ class LineSearch:
             return 0.0
         if line.quadratic:
             return min(-slope / curvature, 1.0) if curvature > 0.0 else 1.0
-        first, gamma, low, high = slope, 0.0, 0.0, 1.0
+        first, gamma, low, high = slope, 0.0, 0.0, math.inf
+        move = math.inf
         for _ in range(self.max_rounds):
-            newton = gamma - slope / curvature if curvature > 0.0 else math.inf
-            if newton >= high:  # while 1 is not known to lie beyond the minimum, try it itself
-                newton = 1.0 if high == 1.0 else 0.5 * (low + high)
-            gamma = newton if newton > low else 0.5 * (low + high)
+            newton = -slope / curvature if curvature > 0.0 else math.inf
+            if abs(newton) > 0.5 * abs(move) or not low < gamma + newton < high:
+                newton = 0.5 * (low + high) - gamma if high < math.inf else max(newton, 2.0 * move)
+            move = min(newton, 1.0 - gamma)
+            gamma += move
             slope, curvature = line.derivatives(gamma)
             if abs(slope) <= self.tol * abs(first) or (gamma == 1.0 and slope <= 0.0):
                 return gamma
@@ -111,15 +118,17 @@ def resolve(step: str | float | Rule | Step) -> Step:
     >>> resolve("harmonic")
     Harmonic()
     """
+    if isinstance(step, type):
+        raise TypeError(f"step must be an object, not the class {step.__name__}.")
     if isinstance(step, str):
         if step not in ("harmonic", "linesearch"):
-            raise ValueError(f"step must be harmonic or linesearch, got {step!r}.")
+            raise ValueError(f"step must be harmonic or linesearch, got {describe(step)}.")
         return Harmonic() if step == "harmonic" else LineSearch()
     if callable(step):
         return cast(Step, step) if hasattr(step, "needs") else Given(step)
-    if isinstance(step, bool) or not isinstance(step, int | float):
-        raise TypeError(f"step must be a name, a number or a function of t, got {step!r}.")
+    if isinstance(step, bool) or not isinstance(step, int | float | np.integer | np.floating):
+        raise TypeError(f"step must be a name, a number or a function of t, got {describe(step)}.")
     gamma = float(step)
     if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"step must be within [0, 1], got {step!r}.")
+        raise ValueError(f"step must be within [0, 1], got {describe(step)}.")
     return Given(lambda t: gamma)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import scipy.sparse as sp
 from dfwtrace._typing import Array, Matrix
 
 # Rows summed at once when looking for NaN: bounds the temporary memory, also for memmaps.
-_CHUNK_BYTES = 64 << 20
+_CHUNK_BYTES = 16 << 20
 
 
 def check_features(X: Any) -> Matrix:
@@ -56,7 +57,7 @@ def check_positive(name: str, value: Any) -> float:
     """A finite number above zero."""
     number = _as_number(name, value)
     if not (math.isfinite(number) and number > 0.0):
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number above 0, got {describe(value)}.")
     return number
 
 
@@ -66,21 +67,43 @@ def check_tolerance(tol: Any) -> float | None:
         return None
     number = _as_number("tol", tol)
     if not (math.isfinite(number) and number >= 0.0):
-        raise ValueError(f"tol must be a finite number of at least 0, or None, got {tol!r}.")
+        raise ValueError(
+            f"tol must be a finite number of at least 0, or None, got {describe(tol)}."
+        )
     return number
 
 
 def check_count(name: str, value: Any, least: int) -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        raise ValueError(
+            f"{name} must be a whole number of at least {least}, got {describe(value)}."
+        )
     return int(value)
+
+
+def describe(value: Any) -> str:
+    """A value in an error message: itself if it is short, else what kind of thing it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> describe(-1.5), describe(np.ones((3, 2)))
+    ('-1.5', 'an object of type ndarray')
+    """
+    text = repr(value)
+    if len(text) <= 80 and "\n" not in text and not isinstance(value, np.ndarray):
+        return text
+    return f"an object of type {type(value).__name__}"
 
 
 def _as_number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-    return float(value)
+        raise TypeError(f"{name} must be a number, got {describe(value)}.")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _as_array(name: str, value: Any) -> Array:
@@ -104,13 +127,20 @@ def _check_finite(name: str, values: Array) -> None:
     if values.dtype.kind != "f" or values.size == 0:
         return
     rows = max(1, _CHUNK_BYTES // max(1, values.nbytes // values.shape[0]))
-    for start in range(0, values.shape[0], rows):
+    starts = range(0, values.shape[0], rows)
+
+    def first_bad_row(start: int) -> int | None:
         chunk = values[start : start + rows]
         with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(chunk.sum())
-        if finite or np.isfinite(chunk).all():
-            continue
-        where = start + int(np.argwhere(~np.isfinite(chunk))[0][0])
-        bad = "NaN" if np.isnan(chunk).any() else "infinity"
-        place = f" (first in row {where})" if values.ndim == 2 or name == "y" else ""
-        raise ValueError(f"{name} must be finite, but holds {bad}{place}.")
+            if np.isfinite(chunk.sum()):
+                return None
+        bad = np.argwhere(~np.isfinite(chunk))
+        return start + int(bad[0][0]) if bad.size else None
+
+    with ThreadPoolExecutor() as pool:  # a sum is bound by memory, which one thread cannot fill
+        found = [row for row in pool.map(first_bad_row, starts) if row is not None]
+    if found:
+        kind = "NaN" if np.isnan(values[found[0]]).any() else "infinity"
+        # The values of a sparse matrix have no rows of their own.
+        place = f" (first in row {found[0]})" if values.ndim == 2 or name == "y" else ""
+        raise ValueError(f"{name} must be finite, but holds {kind}{place}.")

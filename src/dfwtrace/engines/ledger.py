@@ -65,10 +65,6 @@ class Ledger:
         self._workers.apply(method, *args)
         self._count(args, 0)
 
-    def announce(self, method: str, *args: float) -> None:
-        """Like `apply` with nothing but control words: not a round of the algorithm."""
-        self._workers.apply(method, *args)
-
     def sum(self, method: str, *args: Array | float) -> FloatArray:
         total = self._workers.sum(method, *args)
         self._count(args, total.size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
@@ -14,6 +15,7 @@ from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.engines.blas import hold_single_threaded, release
 from dfwtrace.engines.tree import TreeSum
 from dfwtrace.shards import split_rows
+from dfwtrace.validation import check_count
 
 # Handing work to a thread costs more than it gives below so much data for each.
 _BYTES_FOR_A_THREAD = 1 << 19
@@ -40,10 +42,8 @@ class LocalEngine:
     """
 
     def __init__(self, n_shards: int = 8, n_jobs: int | None = None) -> None:
-        if n_jobs is None:
-            n_jobs = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        self.n_shards = _positive("n_shards", n_shards)
-        self.n_jobs = _positive("n_jobs", n_jobs or os.cpu_count() or 1)
+        self.n_shards = check_count("n_shards", n_shards, 1)
+        self.n_jobs = check_count("n_jobs", _usable_cores() if n_jobs is None else n_jobs, 1)
 
     def start(self, program: Any, X: Matrix, y: Array | None) -> LocalWorkers:
         numbers = X.data if sp.issparse(X) else X
@@ -65,7 +65,7 @@ class LocalWorkers:
         self._pool = ThreadPoolExecutor(self._n_jobs, "dfwtrace") if self._n_jobs > 1 else None
         # One BLAS thread a shard: shards run side by side, and bits do not depend on n_jobs.
         hold_single_threaded()
-        self._open = True
+        self._release = weakref.finalize(self, release)  # also if nobody calls `close`
 
     @property
     def shard_rows(self) -> list[int]:
@@ -104,12 +104,9 @@ class LocalWorkers:
         return [replies[j] for j in range(len(self._states))]
 
     def close(self) -> None:
-        if not self._open:
-            return
-        self._open = False
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        release()
+        self._release()
         self._states, self._shards = [], []
 
     def _each(self, work: Callable[[int], None]) -> None:
@@ -139,7 +136,8 @@ class LocalWorkers:
             wait(futures)
 
 
-def _positive(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-    return value
+def _usable_cores() -> int:
+    """Processors that this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -8,17 +8,11 @@ from typing import Any
 from dfwtrace.lmo.lanczos import Lanczos
 from dfwtrace.lmo.naive import Naive
 from dfwtrace.lmo.power import Power
-from dfwtrace.lmo.schedules import (
-    Adaptive,
-    Constant,
-    Linear,
-    Log,
-    Schedule,
-    TheoremLinear,
-    TheoremLog,
-)
+from dfwtrace.lmo.schedules import Constant, Linear, Log, Schedule
 from dfwtrace.lmo.setting import LMO, Constants, Oracle, Setting
 from dfwtrace.lmo.sva import SVA
+from dfwtrace.lmo.theorem import Adaptive, TheoremLinear, TheoremLog
+from dfwtrace.validation import describe
 
 __all__ = [
     "LMO",
@@ -66,9 +60,11 @@ def resolve(lmo: str | LMO, log_factor: float = 1.0) -> LMO:
     """
     if isinstance(lmo, str):
         if lmo not in _BY_NAME:
-            raise ValueError(f"lmo must be one of {', '.join(_BY_NAME)}, got {lmo!r}.")
+            raise ValueError(f"lmo must be one of {', '.join(_BY_NAME)}, got {describe(lmo)}.")
         return _BY_NAME[lmo](log_factor)
     checked: Any = lmo
     if isinstance(lmo, type) or not callable(getattr(checked, "begin", None)):
-        raise TypeError(f"lmo must be a name or an object such as lmo.Power(), got {lmo!r}.")
+        raise TypeError(
+            f"lmo must be a name or an object such as lmo.Power(), got {describe(lmo)}."
+        )
     return lmo

@@ -11,6 +11,7 @@ from dfwtrace.lanczos import Pair
 from dfwtrace.lmo.schedules import PowerRun, Schedule
 from dfwtrace.lmo.setting import Setting, zero_pair
 from dfwtrace.lmo.starts import START_NAMES, begin_start
+from dfwtrace.validation import describe
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,11 @@ class IterativeLMO(ABC):
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, Schedule):
-            raise TypeError(f"schedule must be a Schedule, got {self.schedule!r}.")
+            raise TypeError(f"schedule must be a Schedule, got {describe(self.schedule)}.")
         if self.start not in START_NAMES:
-            raise ValueError(f"start must be one of {', '.join(START_NAMES)}, got {self.start!r}.")
+            raise ValueError(
+                f"start must be one of {', '.join(START_NAMES)}, got {describe(self.start)}."
+            )
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.finite import require_finite
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lanczos import Pair
 from dfwtrace.sphere import uniform_on_sphere
@@ -58,7 +59,7 @@ class LMO(Protocol):
 
 def unit(vector: FloatArray) -> tuple[FloatArray, float]:
     """The vector at length one, and the length that it had; zero stays zero."""
-    length = float(np.linalg.norm(vector))
+    length = require_finite(float(np.linalg.norm(vector)), "the length of the gradient")
     return (vector / length if length > 0.0 else vector), length
 
 

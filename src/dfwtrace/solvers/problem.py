@@ -12,6 +12,7 @@ import numpy as np
 from dfwtrace._typing import FloatArray
 from dfwtrace.certificate import FAILURE_PROBABILITY, Certificate, certify
 from dfwtrace.engines import Ledger
+from dfwtrace.finite import require_finite
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lanczos import GolubKahan
 from dfwtrace.lmo import Constants, Setting
@@ -41,6 +42,8 @@ class Problem:
         μ.
     quadratic : bool
         Whether F is quadratic along lines.
+    tells_objective : bool
+        Whether the task has a `loss`.
     seed : int
         The seed that all workers share.
     precision : float
@@ -54,6 +57,7 @@ class Problem:
         radius: float,
         *,
         quadratic: bool = False,
+        tells_objective: bool = True,
         seed: int = 0,
         precision: float = 0.0,
     ) -> None:
@@ -62,6 +66,7 @@ class Problem:
         self.shape = shape
         self.radius = radius
         self.quadratic = quadratic
+        self.tells_objective = tells_objective
         self.seed = seed
         self.precision = precision
         self.objective_at_zero = math.nan
@@ -72,11 +77,6 @@ class Problem:
         self.restart(zero)
         value = self.evaluate(zero)
         self.objective_at_zero = value.objective
-        if math.isinf(value.objective):
-            raise ValueError(
-                "X or y holds values that are too large for its precision: F(0) overflows; rescale "
-                "them or use float64."
-            )
         if W.rank == 0:
             return value
         self.restart(W)
@@ -87,21 +87,25 @@ class Problem:
         self.workers.build("stats", W.U, W.s, W.V)
 
     def update(self, atom: RankOne, gamma: float) -> None:
-        """Move every shard's state to (1-γ) W + γ atom."""
-        self.workers.apply("update", atom.scale, atom.u, atom.v, gamma)
+        """Move every shard's state to (1-γ) W + γ atom; tell it what it is multiplied by next."""
+        expected, self.gradient.expected = self.gradient.expected or (), None
+        self.workers.apply("update", atom.scale, atom.u, atom.v, gamma, *expected)
 
     def evaluate(self, W: LowRankMatrix) -> Value:
         """F and ⟨W, ∇F⟩ at W, which must be where the shards' states are."""
         objective, inner = (float(x) for x in self.workers.sum("report"))
+        if self.tells_objective:
+            require_finite(objective, "the objective")
         if math.isnan(inner):  # the task does not tell: ⟨W, G⟩ = Σ s_i u_iᵀ G v_i
             inner = float(np.vdot(W.U * W.s, self.gradient.times(W.V))) if W.rank else 0.0
-        return Value(objective, inner)
+        return Value(objective, require_finite(inner, "the objective's slope"))
 
     def line(self, atom: RankOne) -> Line:
         """F along the segment from W to the atom."""
 
         def derivatives(gamma: float) -> tuple[float, float]:
-            slope, curvature = self.workers.sum("linesearch", atom.scale, atom.u, atom.v, gamma)
+            reply = self.workers.sum("linesearch", atom.scale, atom.u, atom.v, gamma)
+            slope, curvature = require_finite(reply, "the objective's slope or curvature")
             return float(slope), float(curvature)
 
         return Line(derivatives, self.quadratic)

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from dfwtrace.certificate import Certificate
 from dfwtrace.history import History, Record
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.result import Status
 from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.validation import describe
 
 #: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
 Callback = Callable[[LowRankMatrix, Record], Mapping[str, Any] | bool | None]
@@ -84,14 +87,13 @@ class Watch:
 
     def _follow(self, iterates: Iterator[Iterate]) -> Status:
         for iterate in iterates:
-            self._check_finite(iterate)
             self._W, self._value = iterate.W, Value(iterate.objective, iterate.inner)
             due = self._certificate_due(iterate)
             self._certificate = self._certify() if due else None
-            record = self._record(iterate)
+            self._history.append(self._record(iterate))
+            record = self._history[-1]
+            self._remember_best()  # before the callback, where Ctrl-C may well arrive
             stop = self._call_back(record)
-            self._history.append(record)
-            self._remember_best()
             self._display.show(record)
             if self._reached_tolerance():
                 return "optimal"
@@ -100,13 +102,6 @@ class Watch:
             if self._rules.max_time is not None and record["seconds"] >= self._rules.max_time:
                 return "max_time"
         return "max_epochs"
-
-    def _check_finite(self, iterate: Iterate) -> None:
-        if math.isinf(iterate.objective) or math.isnan(iterate.gamma + iterate.inner):
-            raise ArithmeticError(
-                f"The objective is no longer finite after epoch {iterate.epoch}: the radius or the "
-                "values of X are too large for the precision of the data; rescale X or use float64."
-            )
 
     def _certificate_due(self, iterate: Iterate) -> bool:
         every = self._rules.certify_every
@@ -158,9 +153,9 @@ class Watch:
                 raise ValueError(f"callback may not replace the column {clash[0]!r}.")
             record.update(answer)
             return False
-        if answer is None or isinstance(answer, bool):
+        if answer is None or isinstance(answer, bool | np.bool_):
             return bool(answer)
-        raise TypeError(f"callback must return a mapping, True or None, got {answer!r}.")
+        raise TypeError(f"callback must return a mapping, True or None, got {describe(answer)}.")
 
     def _remember_best(self) -> None:
         if not self._value.objective > self._best[0]:  # also if the task tells no objective

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace._typing import Array, FloatArray
 from dfwtrace.losses import Loss, inner_product
 from dfwtrace.lowrank import LowRankMatrix, RankOne
-from dfwtrace.shards import RowBlocks, Shard
+from dfwtrace.shards import RowBlock, RowBlocks, Shard
 
 # Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
 _BLOCK_BYTES = 4 << 20
@@ -33,6 +33,7 @@ class FactoredTask:
     def __init__(self, loss: Loss) -> None:
         self.loss_on_scores = loss
         self.quadratic = loss.quadratic
+        self.unsupported = () if loss.searchable else ("linesearch",)
 
     def stats(self, shard: Shard, W: LowRankMatrix) -> FactoredState:
         m = W.shape[1]
@@ -47,17 +48,19 @@ class FactoredTask:
 
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:
         V = V.astype(state.X.dtype)
-        return self._sum(state, state.X.shape[1], V, lambda _, X, R: X.T @ (R @ V))
+        shape = (state.X.shape[1], *V.shape[1:])
+        return self._sum(state, shape, lambda block, R: block.XT @ (R @ V))
 
     def rmatvec(self, state: FactoredState, U: Array) -> FloatArray:
         U = U.astype(state.X.dtype)
-        return self._sum(state, state.scores.shape[1], U, lambda _, X, R: R.T @ (X @ U))
+        shape = (state.scores.shape[1], *U.shape[1:])
+        return self._sum(state, shape, lambda block, R: R.T @ (block.X @ U))
 
     def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
         image = self._image(state, atom)
         q = (atom.scale * image.u).astype(state.X.dtype)
         slope = curvature = 0.0
-        for rows, _, S in self._blocks(state):
+        for (rows, _, _), S in self._blocks(state):
             first, second = self.loss_on_scores.along(S, state.y[rows], gamma, q[rows], image.v)
             slope += first
             curvature += second
@@ -71,7 +74,7 @@ class FactoredTask:
 
     def gradient(self, state: FactoredState) -> FloatArray:
         shape = (state.X.shape[1], state.scores.shape[1])
-        return self._sum(state, shape[0], np.empty((0, shape[1])), lambda _, X, R: X.T @ R)
+        return self._sum(state, shape, lambda block, R: block.XT @ R)
 
     def curvature_product(self, state: FactoredState, U: Array) -> FloatArray:
         product = state.X.transpose_times(state.X.times(U))
@@ -81,16 +84,16 @@ class FactoredTask:
         """The atom as seen in the scores: scale · (Xu) vᵀ."""
         return RankOne(atom.scale, state.X.times(atom.u), atom.v.astype(state.X.dtype))
 
-    def _blocks(self, state: FactoredState) -> Iterator[tuple[slice, Matrix, Array]]:
-        """Rows, features and scores of one block after the other."""
+    def _blocks(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
+        """One block of rows after the other, with its scores."""
         left, right = state.scores.U, state.scores.V.T
         weights = state.scores.s.astype(state.X.dtype)
-        for rows, block in state.X:
-            yield rows, block, np.ascontiguousarray((left[rows] * weights) @ right)
+        for block in state.X:
+            yield block, np.ascontiguousarray((left[block.rows] * weights) @ right)
 
     def _evaluated(self, state: FactoredState) -> FactoredState:
         state.value = state.inner = 0.0
-        for rows, _, S in self._blocks(state):
+        for (rows, _, _), S in self._blocks(state):
             R = np.empty_like(S)
             state.value += self.loss_on_scores.evaluate(S, state.y[rows], R)
             state.inner += inner_product(S, R)
@@ -99,14 +102,13 @@ class FactoredTask:
     def _sum(
         self,
         state: FactoredState,
-        length: int,
-        operand: Array,
-        product: Callable[[slice, Matrix, Array], Array],
+        shape: tuple[int, ...],
+        product: Callable[[RowBlock, Array], Array],
     ) -> FloatArray:
-        """Σ over blocks of product(rows, X, R), in float64."""
-        total = np.zeros((length, *operand.shape[1:]))
-        for rows, block, S in self._blocks(state):
+        """Σ over blocks of product(block, R), in float64."""
+        total = np.zeros(shape)
+        for block, S in self._blocks(state):
             R = np.empty_like(S)
-            self.loss_on_scores.evaluate(S, state.y[rows], R)
-            total += product(rows, block, R)
+            self.loss_on_scores.evaluate(S, state.y[block.rows], R)
+            total += product(block, R)
         return total

@@ -5,44 +5,63 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy.sparse as sp
 
-from dfwtrace._typing import Array, FloatArray
+from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.kernels import gram_advance
+from dfwtrace.losses import inner_product
 from dfwtrace.lowrank import LowRankMatrix, RankOne
-from dfwtrace.shards import RowBlocks, Shard
-
-# Moments are one matrix product a block, so blocks may be long; BLAS sums within them.
-_ROWS_IN_BLOCK = 16384
+from dfwtrace.shards import ROWS_IN_BLOCK, Shard, slice_rows
 
 
-@dataclass(frozen=True)
 class Moments:
-    """A = XᵀX, B = XᵀY and ½‖Y‖² of one shard, or of all of them: moments add up."""
+    """A = XᵀX, B = XᵀY and ½‖Y‖² of one shard, or of all of them: moments add up.
 
-    A: FloatArray
-    B: FloatArray
-    half_norm: float
-    n_rows: int
+    They are views of one array, `packed`, because a reply of a round is one array.
+    """
+
+    def __init__(self, packed: FloatArray, shape: tuple[int, int]) -> None:
+        d, m = shape
+        self.packed = packed
+        self.A = packed[: d * d].reshape(d, d)
+        self.B = packed[d * d : d * (d + m)].reshape(d, m)
+
+    @property
+    def half_norm(self) -> float:
+        """½‖Y‖²."""
+        return float(self.packed[-2])
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.packed[-1])
 
     @classmethod
     def of(cls, shard: Shard) -> Moments:
-        y = shard.targets
-        X = RowBlocks(shard.X, _ROWS_IN_BLOCK)
-        A, B = X.moments(y.astype(X.dtype, copy=False))
-        half_norm = 0.5 * float(np.einsum("ij,ij->i", y, y).sum(dtype=np.float64))
-        return cls(A, B, half_norm, shard.n_rows)
+        """One pass over a shard, in float64: moments of float32 rows far from 0 lose all digits."""
+        X, Y = shard.X, shard.targets
+        d, m = X.shape[1], Y.shape[1]
+        moments = cls(np.zeros(d * (d + m) + 2), (d, m))
+        # Rows that must be widened are taken in blocks, so that no wide copy of all is made.
+        whole = X.dtype == np.float64 and Y.dtype == np.float64
+        rows = max(shard.n_rows, 1) if whole else ROWS_IN_BLOCK
+        for start in range(0, shard.n_rows, rows):
+            stop = min(start + rows, shard.n_rows)
+            moments._add(slice_rows(X, start, stop), Y[start:stop], only=whole)
+        moments.packed[-1] = shard.n_rows
+        return moments
 
-    def pack(self) -> FloatArray:
-        """As the one array that a reply of a round is."""
-        return np.concatenate(
-            [self.A.ravel(), self.B.ravel(), [self.half_norm, float(self.n_rows)]]
-        )
-
-    @classmethod
-    def unpack(cls, packed: FloatArray, shape: tuple[int, int]) -> Moments:
-        d, m = shape
-        A, B, rest = np.split(packed, [d * d, d * d + d * m])
-        return cls(A.reshape(d, d), B.reshape(d, m), float(rest[0]), int(rest[1]))
+    def _add(self, X: Matrix, Y: Array, only: bool) -> None:
+        X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
+        if sp.issparse(X):
+            self.A[...] += (X.T @ X).toarray()
+            self.B[...] += X.T @ Y
+        elif only:  # straight to where they belong
+            np.matmul(X.T, X, out=self.A)
+            np.matmul(X.T, Y, out=self.B)
+        else:
+            self.A[...] += X.T @ X
+            self.B[...] += X.T @ Y
+        self.packed[-2] += 0.5 * inner_product(Y, Y)
 
 
 @dataclass
@@ -53,20 +72,27 @@ class GramState:
     grad: FloatArray
     quadratic_form: float  # ⟨W, AW⟩
     linear_form: float  # ⟨W, B⟩
+    _image: tuple[Array, FloatArray] | None = field(default=None, repr=False)
     _along: tuple[RankOne, FloatArray, float, float, float] | None = field(default=None, repr=False)
+
+    def transpose_times(self, u: Array) -> FloatArray:
+        """∇Fᵀu, kept: the oracle's last u is the direction of the step that follows."""
+        if self._image is None or not np.array_equal(self._image[0], u):
+            self._image = (u.copy(), self.grad.T @ u)
+        return self._image[1]
 
     def along(self, atom: RankOne) -> tuple[FloatArray, float, float, float]:
         """(Au, uᵀAu, uᵀ(AW)v, uᵀBv): what both the line search and the update need of an atom."""
         if self._along is None or not self._along[0].equals(atom):
             Au = self.moments.A @ atom.u
             uBv = float(atom.u @ (self.moments.B @ atom.v))
-            uGv = float(atom.u @ (self.grad @ atom.v))
+            uGv = float(self.transpose_times(atom.u) @ atom.v)
             self._along = (atom, Au, float(atom.u @ Au), uGv + uBv, uBv)
         return self._along[1:]
 
     def forget(self) -> None:
-        """W has moved: what was worked out for the last atom no longer holds."""
-        self._along = None
+        """W has moved: what was worked out where it stood no longer holds."""
+        self._image = self._along = None
 
 
 class GramTask:
@@ -75,7 +101,7 @@ class GramTask:
     quadratic = True
 
     def moments(self, shard: Shard) -> FloatArray:
-        return Moments.of(shard).pack()
+        return Moments.of(shard).packed
 
     def stats(self, shard: Shard | Moments, W: LowRankMatrix) -> GramState:
         moments = shard if isinstance(shard, Moments) else Moments.of(shard)
@@ -87,12 +113,12 @@ class GramTask:
     def update(self, state: GramState, atom: RankOne, gamma: float) -> GramState:
         c, keep = atom.scale, 1.0 - gamma
         Au, uAu, uAWv, uBv = state.along(atom)
-        state.quadratic_form = (
-            keep**2 * state.quadratic_form + 2.0 * gamma * keep * c * uAWv + (gamma * c) ** 2 * uAu
-        )
-        state.linear_form = keep * state.linear_form + gamma * c * uBv
+        share = gamma * c
+        cross = 2.0 * keep * share * uAWv
+        state.quadratic_form = keep * keep * state.quadratic_form + cross + share * share * uAu
+        state.linear_form = keep * state.linear_form + share * uBv
         # A((1-γ)W + γ c uvᵀ) - B = (1-γ)(AW - B) + γ c (Au) vᵀ - γB
-        gram_advance(state.grad, keep, (gamma * c) * Au, atom.v, gamma, state.moments.B)
+        gram_advance(state.grad, keep, share * Au, atom.v, gamma, state.moments.B)
         state.forget()
         return state
 
@@ -101,6 +127,8 @@ class GramTask:
         return product
 
     def rmatvec(self, state: GramState, U: Array) -> FloatArray:
+        if U.ndim == 1:
+            return state.transpose_times(U)
         product: FloatArray = state.grad.T @ U
         return product
 
@@ -108,7 +136,7 @@ class GramTask:
         """φ'(γ) and φ'' along D = c uvᵀ - W: ⟨∇F, D⟩ + γ⟨D, AD⟩ and ⟨D, AD⟩."""
         c = atom.scale
         _, uAu, uAWv, uBv = state.along(atom)
-        curvature = c**2 * uAu - 2.0 * c * uAWv + state.quadratic_form
+        curvature = c * c * uAu - 2.0 * c * uAWv + state.quadratic_form
         slope = c * (uAWv - uBv) - self.inner(state)
         return slope + gamma * curvature, curvature
 

@@ -41,12 +41,13 @@ class ImplicitTask:
     def __init__(self, loss: Loss) -> None:
         self.loss_on_scores = loss
         self.quadratic = loss.quadratic
+        self.unsupported = () if loss.searchable else ("linesearch",)
 
     def stats(self, shard: Shard, W: LowRankMatrix) -> ScoresState:
         X, (n, m) = RowBlocks(shard.X), (shard.n_rows, W.shape[1])
         S = np.empty((n, m), X.dtype)
         left, right = (W.U * W.s).astype(X.dtype), W.V.astype(X.dtype)
-        for rows, block in X:
+        for rows, block, _ in X:
             S[rows] = (block @ left) @ right.T
         R, nothing, product = np.empty_like(S), np.zeros(m, X.dtype), np.zeros(n, X.dtype)
         state = ScoresState(X, shard.targets, S, R, product, nothing, nothing)
@@ -78,7 +79,7 @@ class ImplicitTask:
     def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
         images = state.image(U) if U.ndim == 1 else state.X.times(U)
         total = np.zeros((state.R.shape[1], *U.shape[1:]))
-        for rows, _ in state.X:
+        for rows, _, _ in state.X:
             total += state.R[rows].T @ images[rows]
         return total
 

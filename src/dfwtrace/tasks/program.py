@@ -39,17 +39,16 @@ class ShardProgram:
             return Held(0, None)
         return Held(shard.n_rows, self.task.stats(shard, LowRankMatrix(U, s, V)))
 
-    def update(self, held: Held, scale: float, u: Array, v: Array, gamma: float) -> Held:
+    def update(
+        self, held: Held, scale: float, u: Array, v: Array, gamma: float, *expected: int
+    ) -> Held:
+        """Move to (1-γ) W + γ·scale·uvᵀ; `expected` (seed, t) tells the v₀ that comes next."""
         if held.n_rows == 0:
             return held
-        return Held(held.n_rows, self.task.update(held.state, RankOne(scale, u, v), gamma))
-
-    def expect(self, held: Held, seed: int, t: int) -> Held:
-        """Tell the task, if it wants to know, which v₀ epoch t will start from."""
-        if held.n_rows == 0 or not hasattr(self.task, "expect"):
-            return held
-        v = uniform_on_sphere(self.shape[1], seed, t)
-        return Held(held.n_rows, self.task.expect(held.state, v))
+        state = held.state
+        if expected and hasattr(self.task, "expect"):
+            state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
+        return Held(held.n_rows, self.task.update(state, RankOne(scale, u, v), gamma))
 
     def matvec(self, held: Held, V: Array) -> FloatArray:
         """∇F_j V for a vector or a block of vectors."""
@@ -76,6 +75,8 @@ class ShardProgram:
         gradient = dense_gradient(held.state)
         if gradient is not None:
             return _reply(gradient)
+        if not hasattr(self.task, "matvec"):
+            raise TypeError("task has neither matvec and rmatvec nor a state with a dense `grad`.")
         return _reply(self.task.matvec(held.state, np.eye(self.shape[1])))
 
     def report(self, held: Held) -> FloatArray:

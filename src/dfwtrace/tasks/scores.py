@@ -10,6 +10,7 @@ from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
 from dfwtrace.tasks.factored import FactoredTask
 from dfwtrace.tasks.gram import GramTask
 from dfwtrace.tasks.implicit import DenseTask, ImplicitTask
+from dfwtrace.validation import describe
 
 
 class ScoresTask:
@@ -39,6 +40,8 @@ class ScoresTask:
     }
 
     def __init__(self, loss: Loss) -> None:
+        if not isinstance(loss, Loss):
+            raise TypeError(f"loss must be a Loss such as SquaredLoss(), got {describe(loss)}.")
         self.loss = loss
 
     @property
@@ -55,10 +58,10 @@ class ScoresTask:
 
     def represent(self, name: str) -> Any:
         """The task in one of its `representations`: an object with the methods of `Task`."""
-        if name not in self.representations:
+        if not isinstance(name, str) or name not in self.representations:
             raise ValueError(
                 f"representation must be one of {', '.join(self.representations)} or auto for "
-                f"{self.name}, got {name!r}."
+                f"{self.name}, got {describe(name)}."
             )
         return self._forms[name](self.loss)
 

@@ -42,8 +42,11 @@ class Task(Protocol[State]):
 
 
 def missing_methods(task: Any, needed: Iterable[str]) -> list[str]:
-    """Names of the methods that a run needs and the task lacks."""
-    return [name for name in needed if not callable(getattr(task, name, None))]
+    """Names of the methods that a run needs and the task lacks or calls `unsupported`."""
+    unsupported = getattr(task, "unsupported", ())
+    return [
+        name for name in needed if name in unsupported or not callable(getattr(task, name, None))
+    ]
 
 
 def dense_gradient(state: Any) -> Array | None:
