@@ -1,0 +1,152 @@
+"""What is sent: counted as if every shard were a worker, and equal to the paper's table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dfwtrace as dt
+from dfwtrace.engines import Ledger, LocalWorkers
+
+N, D = 5, 7
+WIDTHS = {"least squares": 5, "multinomial": 4}
+TASKS = {"least squares": dt.LeastSquares(), "multinomial": dt.Multinomial()}
+FORMS = [(task, form) for task in TASKS for form in TASKS[task].representations]
+
+
+@pytest.fixture
+def data(multitask: tuple[Any, Any], multiclass: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
+    return {"least squares": multitask, "multinomial": multiclass}
+
+
+def history(task: str, data: tuple[Any, Any], lmo: Any, form: str, **options: Any) -> dt.History:
+    return dt.solve(
+        TASKS[task],
+        *data,
+        radius=3.0,
+        lmo=lmo,
+        representation=form,
+        engine=dt.LocalEngine(n_shards=N, n_jobs=1),
+        **{"epochs": 4, **options},
+    ).history
+
+
+@pytest.mark.parametrize(("task", "form"), FORMS)
+@pytest.mark.parametrize("step", ["harmonic", "linesearch"])
+def test_naive_sends_the_gradient_in_one_round(
+    task: str, form: str, step: str, data: dict[str, Any]
+) -> None:
+    records = history(task, data[task], "naive", form, step=step)
+    assert [r["rounds"] for r in records] == [1] * 4
+    assert [r["numbers_sent"] for r in records] == [N * D * WIDTHS[task]] * 4
+
+
+@pytest.mark.parametrize(("task", "form"), FORMS)
+@pytest.mark.parametrize("step", ["harmonic", "linesearch"])
+def test_sva_sends_a_pair_in_one_round(
+    task: str, form: str, step: str, data: dict[str, Any]
+) -> None:
+    records = history(task, data[task], "sva", form, step=step)
+    assert [r["rounds"] for r in records] == [1] * 4
+    assert [r["numbers_sent"] for r in records] == [N * (D + WIDTHS[task])] * 4
+
+
+@pytest.mark.parametrize(("task", "form"), FORMS)
+@pytest.mark.parametrize("kind", [dt.lmo.Power, dt.lmo.Lanczos])
+@pytest.mark.parametrize(
+    ("schedule", "start", "iterations"),
+    [
+        (dt.lmo.Constant(1), "random", [1, 1, 1, 1]),
+        (dt.lmo.Constant(3), "previous", [3, 3, 3, 3]),
+        (dt.lmo.Linear(0.5), "random", [1, 1, 2, 2]),
+    ],
+)
+def test_iterations_send_two_vectors_a_shard_in_two_rounds(
+    task: str,
+    form: str,
+    kind: Any,
+    schedule: Any,
+    start: str,
+    iterations: list[int],
+    data: dict[str, Any],
+) -> None:
+    records = history(task, data[task], kind(schedule, start), form)
+    assert [r["power_iterations"] for r in records] == iterations
+    assert [r["rounds"] for r in records] == [2 * k for k in iterations]
+    sent = [2 * N * k * (D + WIDTHS[task]) for k in iterations]
+    assert [r["numbers_sent"] for r in records] == sent
+
+
+@pytest.mark.parametrize(("task", "form"), FORMS)
+def test_a_start_from_sva_costs_one_round_more(task: str, form: str, data: dict[str, Any]) -> None:
+    lmo = dt.lmo.Power(dt.lmo.Constant(2), start="sva")
+    records = history(task, data[task], lmo, form)
+    assert [r["rounds"] for r in records] == [5] * 4
+    assert [r["numbers_sent"] for r in records] == [5 * N * (D + WIDTHS[task])] * 4
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("n_shards", [1, 2, 100])
+def test_every_logical_shard_counts_also_an_empty_one(
+    layout: Any, n_shards: int, multitask: tuple[Any, Any]
+) -> None:
+    X, Y = multitask
+    engine = dt.LocalEngine(n_shards=n_shards, n_jobs=1)
+    for form in TASKS["least squares"].representations:
+        records = dt.solve(
+            dt.LeastSquares(),
+            layout(X),
+            Y,
+            radius=1.0,
+            lmo="power-2",
+            epochs=2,
+            representation=form,
+            engine=engine,
+        ).history
+        assert [r["numbers_sent"] for r in records] == [4 * n_shards * (D + 5)] * 2
+
+
+@pytest.mark.parametrize(("task", "form"), FORMS)
+def test_all_other_rounds_are_counted_apart(task: str, form: str, data: dict[str, Any]) -> None:
+    """A harmonic epoch also sends the atom with the update, and gets F and ⟨W, ∇F⟩ back."""
+    d_and_m = D + WIDTHS[task]
+    records = history(task, data[task], "power-1", form, step="harmonic")[1:]
+    assert [r["other_rounds"] for r in records] == [2] * 3
+    assert [r["other_numbers"] for r in records] == [N * d_and_m + N * 2] * 3
+
+
+def test_a_certificate_is_not_the_oracles(data: dict[str, Any]) -> None:
+    plain, certified = (
+        history("least squares", data["least squares"], "power-1", "implicit", certify_every=every)
+        for every in (None, 1)
+    )
+    for name in ("rounds", "numbers_sent"):
+        np.testing.assert_array_equal(certified.column(name), plain.column(name))
+    extra = certified.column("other_numbers") - plain.column("other_numbers")
+    np.testing.assert_array_equal(extra, [N * D * 5] * 4)  # the dense gradient
+
+
+def test_the_ledger_adds_up_arrays_and_leaves_out_control_words() -> None:
+    class Program:
+        def change(self, state: Any, *args: Any) -> Any:
+            return state
+
+        def answer(self, state: Any, *args: Any) -> Any:
+            return np.ones(3)
+
+    ledger = Ledger(LocalWorkers(Program(), [0, 1]), [10, 20])
+    assert ledger.n_shards == 2
+    ledger.build("change", np.ones(4))
+    ledger.apply("change", np.ones((2, 2)), 7.0)
+    ledger.count_for_oracle(True)
+    np.testing.assert_array_equal(ledger.sum("answer", np.ones(5), 1), [2.0] * 3)
+    assert len(ledger.gather("answer", 1)) == 2
+    ledger.count_for_oracle(False)
+    oracle, other = ledger.take()
+    assert (oracle.rounds, oracle.numbers) == (2, 2 * (5 + 3) + 2 * 3)
+    assert (other.rounds, other.numbers) == (2, 2 * 4 + 2 * 4)
+    assert all(traffic.rounds == traffic.numbers == 0 for traffic in ledger.take())
+    ledger.close()

@@ -1,0 +1,291 @@
+"""A run followed to its outcome: statuses, history, certificates, callbacks, interruption."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, lmo, steps
+from dfwtrace.engines import Ledger
+from dfwtrace.history import COLUMNS
+from dfwtrace.progress import Quiet
+from dfwtrace.solvers import Outcome, Problem, Rules, Watch, frank_wolfe
+from dfwtrace.tasks import ShardProgram
+
+Array = npt.NDArray[np.float64]
+N, D, M, RADIUS = 40, 6, 5, 3.0
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((N, D))
+Y = X @ rng.standard_normal((D, M)) + rng.standard_normal((N, M))
+F0 = 0.5 * float(np.sum(Y**2))
+
+
+def objective(W: Array) -> float:
+    return 0.5 * float(np.sum((X @ W - Y) ** 2))
+
+
+def gap(W: Array) -> float:
+    G = X.T @ (X @ W - Y)
+    return float(np.vdot(W, G) + RADIUS * np.linalg.norm(G, 2))
+
+
+Follow = Callable[..., Outcome]
+
+
+@pytest.fixture
+def follow() -> Iterator[Follow]:
+    with ExitStack() as stack:
+
+        def run(
+            rules: Rules, epochs: int = 10, oracle: str = "naive", step: str = "linesearch"
+        ) -> Outcome:
+            task = LeastSquares()
+            program = ShardProgram(task.represent("implicit"), (D, M))
+            workers = LocalEngine(2, 1).start(program, X, Y)
+            stack.callback(workers.close)
+            problem = Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS, quadratic=True)
+            W = LowRankMatrix.zeros((D, M))
+            value = problem.begin(W)
+            problem.workers.take()
+            solver = frank_wolfe(
+                problem,
+                W,
+                lmo.resolve(oracle).begin(problem.setting()),
+                steps.resolve(step),
+                epochs,
+            )
+            return Watch(problem, W, value, rules, Quiet()).follow(solver)
+
+        yield run
+
+
+def test_a_run_to_its_end(follow: Follow) -> None:
+    outcome = follow(Rules())
+    assert outcome.status == "max_epochs"
+    assert len(outcome.history) == 10
+    assert outcome.certificate is not None
+    W = outcome.W.to_dense()
+    assert outcome.objective == pytest.approx(objective(W), rel=1e-12)
+    assert outcome.objective == outcome.history[-1]["objective"]
+    assert outcome.certificate.gap == pytest.approx(gap(W), rel=1e-8)
+    assert outcome.history[-1]["gap"] == outcome.certificate.gap
+
+
+def test_every_record_is_complete(follow: Follow) -> None:
+    history = follow(Rules()).history
+    for record in history:
+        assert tuple(record) == COLUMNS
+    assert [len(history.column(name)) for name in COLUMNS] == [10] * len(COLUMNS)
+    assert list(history.column("epoch")) == list(range(1, 11))
+    assert np.all(np.diff(history.column("seconds")) > 0.0)
+    assert np.all(history.column("other_rounds") > 0)
+
+
+def test_no_epochs(follow: Follow) -> None:
+    outcome = follow(Rules(), epochs=0)
+    assert outcome.status == "max_epochs"
+    assert outcome.W.rank == 0
+    assert outcome.objective == pytest.approx(F0)
+    assert outcome.certificate is not None
+    assert outcome.certificate.gap == pytest.approx(gap(np.zeros((D, M))), rel=1e-8)
+
+
+def test_gap_is_known_only_where_it_was_certified(follow: Follow) -> None:
+    iterates: list[Array] = []
+    outcome = follow(
+        Rules(certify_every=3, callback=lambda W, record: iterates.append(W.to_dense())), epochs=11
+    )
+    gaps = outcome.history.column("gap")
+    known = {3, 6, 9, 11}
+    for epoch, (found, W) in enumerate(zip(gaps, iterates, strict=True), 1):
+        if epoch in known:
+            assert gap(W) <= found * (1.0 + 1e-9)
+            assert found == pytest.approx(gap(W), rel=1e-8)
+        else:
+            assert math.isnan(found)
+
+
+@pytest.mark.parametrize(
+    ("oracle", "step"),
+    [
+        ("naive", "linesearch"),
+        ("power-1", "linesearch"),
+        ("power-2", "linesearch"),
+        ("lanczos", "linesearch"),
+        ("naive", "harmonic"),
+        ("power-linear", "harmonic"),
+    ],
+)
+def test_tolerance_is_met_by_the_certificate(follow: Follow, oracle: str, step: str) -> None:
+    tol = 0.02 * F0
+    outcome = follow(Rules(tol=tol), epochs=2000, oracle=oracle, step=step)
+    assert outcome.status == "optimal"
+    assert outcome.certificate is not None
+    assert outcome.certificate.gap <= tol
+    assert gap(outcome.W.to_dense()) <= tol
+    assert outcome.history[-1]["gap"] == outcome.certificate.gap
+    assert len(outcome.history) < 2000
+
+
+def test_estimate_does_not_end_a_run(follow: Follow) -> None:
+    """One power iteration underestimates the gap: the run must go on until the bound is met."""
+    tol = 0.02 * F0
+    history = follow(Rules(tol=tol), epochs=2000, oracle="power-1").history
+    below = history.column("gap_estimate") <= tol
+    assert below[:-1].any()
+    assert np.all(~(history.column("gap")[:-1] <= tol))
+
+
+def test_certificates_are_not_tried_while_the_estimate_rules_them_out(follow: Follow) -> None:
+    tol = 1e-3 * F0
+    history = follow(Rules(tol=tol), epochs=2000).history
+    tried = ~np.isnan(history.column("gap"))
+    assert np.all(history.column("gap_estimate")[tried][:-1] <= tol)
+    assert tried.sum() < 0.1 * len(history) + 2
+
+
+def test_certificates_are_tried_where_there_is_no_estimate(follow: Follow) -> None:
+    history = follow(Rules(tol=0.0), epochs=40, oracle="sva", step="harmonic").history
+    assert np.all(np.isnan(history.column("gap_estimate")))
+    assert np.sum(~np.isnan(history.column("gap"))) > 3
+
+
+def test_tolerance_met_only_by_the_last_certificate(follow: Follow) -> None:
+    loose = follow(Rules(), epochs=10)
+    assert loose.certificate is not None
+    outcome = follow(Rules(tol=1.0001 * loose.certificate.gap), epochs=10)
+    assert outcome.status == "optimal"
+
+
+def test_time_is_up(follow: Follow) -> None:
+    outcome = follow(Rules(max_time=1e-9), epochs=50)
+    assert outcome.status == "max_time"
+    assert len(outcome.history) == 1
+    assert outcome.certificate is not None
+
+
+def test_time_is_not_up(follow: Follow) -> None:
+    assert follow(Rules(max_time=1e9)).status == "max_epochs"
+
+
+def test_callback_stops_the_run(follow: Follow) -> None:
+    outcome = follow(Rules(callback=lambda W, record: record["epoch"] == 4))
+    assert outcome.status == "stopped"
+    assert len(outcome.history) == 4
+    assert outcome.certificate is not None
+    assert outcome.objective == outcome.history[-1]["objective"]
+    assert outcome.history[-1]["gap"] == outcome.certificate.gap
+
+
+def test_callback_may_answer_with_a_numpy_boolean(follow: Follow) -> None:
+    """Comparisons of NumPy numbers, such as a test error, give one."""
+    outcome = follow(Rules(callback=lambda W, record: np.float64(record["epoch"]) >= 4.0))
+    assert outcome.status == "stopped"
+    assert len(outcome.history) == 4
+
+
+def test_callback_sees_the_iterate_and_adds_columns(follow: Follow) -> None:
+    def error(W: LowRankMatrix, record: dict[str, Any]) -> dict[str, float]:
+        assert record["objective"] == pytest.approx(objective(W.to_dense()), rel=1e-10)
+        return {"norm": W.trace_norm} if record["epoch"] % 2 else {}
+
+    history = follow(Rules(callback=error)).history
+    assert history.columns == [*COLUMNS, "norm"]
+    norms = history.column("norm")
+    assert np.array_equal(np.isnan(norms), [False, True] * 5)
+    assert np.nanmax(norms) <= RADIUS * (1.0 + 1e-9)
+
+
+def test_callback_cannot_change_the_record_behind_its_back(follow: Follow) -> None:
+    def vandal(W: LowRankMatrix, record: dict[str, Any]) -> None:
+        record["objective"] = -1.0
+        record.pop("gamma")
+
+    history = follow(Rules(callback=vandal)).history
+    assert np.all(history.column("objective") > 0.0)
+    assert tuple(history[0]) == COLUMNS
+
+
+@pytest.mark.parametrize("answer", [3, "stop", [True], 0.5])
+def test_callback_must_answer_sensibly(follow: Follow, answer: object) -> None:
+    with pytest.raises(TypeError, match="callback must return a mapping, True or None"):
+        follow(Rules(callback=lambda W, record: answer))  # type: ignore[arg-type,return-value]
+
+
+def test_callback_may_not_replace_columns(follow: Follow) -> None:
+    with pytest.raises(ValueError, match="callback may not replace the column 'gap'"):
+        follow(Rules(callback=lambda W, record: {"gap": 0.0}))
+
+
+def test_callback_errors_come_through(follow: Follow) -> None:
+    def fail(W: LowRankMatrix, record: dict[str, Any]) -> None:
+        raise LookupError("from the callback")
+
+    with pytest.raises(LookupError, match="from the callback"):
+        follow(Rules(callback=fail))
+
+
+def interrupt_at(epoch: int) -> Callable[[LowRankMatrix, dict[str, Any]], None]:
+    def callback(W: LowRankMatrix, record: dict[str, Any]) -> None:
+        if record["epoch"] == epoch:
+            raise KeyboardInterrupt
+
+    return callback
+
+
+@pytest.mark.parametrize("epoch", [2, 5, 9])
+def test_interruption_returns_the_best_iterate(follow: Follow, epoch: int) -> None:
+    """Harmonic steps go up as well as down: the last iterate need not be the best."""
+    outcome = follow(Rules(callback=interrupt_at(epoch)), step="harmonic")
+    assert outcome.status == "interrupted"
+    assert len(outcome.history) >= epoch - 1
+    assert outcome.objective == min(outcome.history.column("objective"))
+    assert objective(outcome.W.to_dense()) == pytest.approx(outcome.objective, rel=1e-10)
+
+
+def test_interruption_where_the_last_iterate_is_not_the_best(follow: Follow) -> None:
+    objectives = follow(Rules(), step="harmonic", epochs=60).history.column("objective")
+    risen = 1 + int(np.argmax(np.diff(objectives) > 0.0))  # W_{risen+1} is worse than W_risen
+    assert objectives[risen] > objectives[risen - 1]
+    outcome = follow(Rules(callback=interrupt_at(risen + 2)), step="harmonic", epochs=60)
+    assert outcome.objective < outcome.history[risen]["objective"]
+    assert outcome.objective == min(outcome.history.column("objective"))
+
+
+def test_interruption_keeps_the_certificate_of_the_best_iterate(follow: Follow) -> None:
+    outcome = follow(Rules(callback=interrupt_at(8), certify_every=1))
+    assert outcome.certificate is not None
+    assert outcome.certificate.gap == pytest.approx(gap(outcome.W.to_dense()), rel=1e-8)
+
+
+def test_interruption_in_the_first_epoch_returns_a_point_of_the_ball(follow: Follow) -> None:
+    outcome = follow(Rules(callback=interrupt_at(1)))
+    assert outcome.status == "interrupted"
+    assert outcome.objective == pytest.approx(objective(outcome.W.to_dense()))
+
+
+def test_objective_that_overflows_is_an_error(follow: Follow) -> None:
+    task = LeastSquares()
+    features = np.full((4, 2), 1e25, dtype=np.float32)
+    targets = np.ones((4, 2), dtype=np.float32)
+    workers = LocalEngine(1, 1).start(
+        ShardProgram(task.represent("implicit"), (2, 2)), features, targets
+    )
+    try:
+        problem = Problem(Ledger(workers, workers.shard_rows), (2, 2), 1e20, quadratic=True)
+        W = LowRankMatrix.zeros((2, 2))
+        value = problem.begin(W)
+        oracle = lmo.Naive().begin(problem.setting())
+        watch = Watch(problem, W, value, Rules(), Quiet())
+        with (
+            np.errstate(all="ignore"),
+            pytest.raises(ArithmeticError, match=r"the objective.* is not finite"),
+        ):
+            watch.follow(frank_wolfe(problem, W, oracle, steps.Harmonic(), 5))
+    finally:
+        workers.close()

@@ -1,0 +1,51 @@
+"""Second moments: what they are, in which precision, and that they add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dfwtrace.shards import ROWS_IN_BLOCK, Shard, split_rows
+from dfwtrace.tasks import Moments
+
+LAYOUTS = [np.asarray, np.asfortranarray, sp.csr_array]
+DTYPES = [np.float32, np.float64]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("X_dtype", DTYPES)
+@pytest.mark.parametrize("Y_dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 7, ROWS_IN_BLOCK + 3])
+def test_moments_are_the_products(layout: Any, X_dtype: Any, Y_dtype: Any, n: int) -> None:
+    rng = np.random.default_rng(n)
+    X = rng.standard_normal((n, 5)).astype(X_dtype)
+    Y = rng.standard_normal((n, 3)).astype(Y_dtype)
+    moments = Moments.of(Shard(0, layout(X), Y))
+    wide_X, wide_Y = X.astype(np.float64), Y.astype(np.float64)
+    np.testing.assert_allclose(moments.A, wide_X.T @ wide_X, rtol=1e-12, atol=1e-10)
+    np.testing.assert_allclose(moments.B, wide_X.T @ wide_Y, rtol=1e-12, atol=1e-10)
+    assert moments.half_norm == pytest.approx(0.5 * np.square(wide_Y).sum(), rel=1e-12)
+    assert moments.n_rows == n
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_float32_rows_are_summed_in_float64(layout: Any) -> None:
+    # 2²⁴ + 1 is no float32: a float32 sum would never get past 2²⁴.
+    X = np.ones((101, 1), np.float32)
+    X[0] = 2.0**12
+    moments = Moments.of(Shard(0, layout(X), X.copy()))
+    assert moments.A[0, 0] == moments.B[0, 0] == 2.0**24 + 100
+    assert moments.half_norm == 0.5 * (2.0**24 + 100)
+
+
+def test_moments_of_shards_add_up_to_those_of_all() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((20, 4)), rng.standard_normal((20, 3))
+    whole = Moments.of(Shard(0, X, Y))
+    parts = [Moments.of(shard).packed for shard in split_rows(X, Y, 30)]  # some of them empty
+    total = Moments(np.sum(parts, axis=0), (4, 3))
+    np.testing.assert_allclose(total.packed, whole.packed, atol=1e-12)
+    assert total.n_rows == 20

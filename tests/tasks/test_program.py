@@ -1,0 +1,219 @@
+"""ShardProgram: what engines run on a shard, for tasks that bring little and for empty shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dfwtrace as dt
+from dfwtrace.engines import LocalEngine
+from dfwtrace.shards import Shard
+from dfwtrace.tasks import ShardProgram
+
+SHAPE = (4, 3)
+RADIUS = 2.0
+ATOM = (-RADIUS, np.eye(4)[0], np.eye(3)[1])
+
+
+def zero_factors() -> tuple[Any, ...]:
+    W = dt.LowRankMatrix.zeros(SHAPE)
+    return W.U, W.s, W.V
+
+
+class KeptInADict:
+    """½‖XW - Y‖² in the paper's way: W is kept dense, and so is the gradient."""
+
+    def stats(self, shard: Shard, W: dt.LowRankMatrix) -> dict[str, Any]:
+        return self._at({"X": shard.X, "Y": shard.targets}, W.to_dense())
+
+    def update(self, state: dict[str, Any], atom: dt.RankOne, gamma: float) -> dict[str, Any]:
+        step = gamma * atom.scale * np.outer(atom.u, atom.v)
+        return self._at(state, (1.0 - gamma) * state["W"] + step)
+
+    def _at(self, state: dict[str, Any], W: Any) -> dict[str, Any]:
+        X, Y = state["X"], state["Y"]
+        return {"X": X, "Y": Y, "W": W, "grad": X.T @ (X @ W - Y)}
+
+
+@dataclass
+class Attributes:
+    data: dict[str, Any]
+    grad: Any
+
+
+class KeptInAnObject(KeptInADict):
+    """The same with the gradient as an attribute."""
+
+    def stats(self, shard: Shard, W: dt.LowRankMatrix) -> Any:
+        data = super().stats(shard, W)
+        return Attributes(data, data["grad"])
+
+    def update(self, state: Any, atom: dt.RankOne, gamma: float) -> Any:
+        data = super().update(state.data, atom, gamma)
+        return Attributes(data, data["grad"])
+
+
+class ProductsOnly(KeptInADict):
+    """The same, known through products alone."""
+
+    def stats(self, shard: Shard, W: dt.LowRankMatrix) -> Any:
+        return {"hidden": super().stats(shard, W)}
+
+    def update(self, state: Any, atom: dt.RankOne, gamma: float) -> Any:
+        return {"hidden": super().update(state["hidden"], atom, gamma)}
+
+    def matvec(self, state: Any, V: Any) -> Any:
+        return state["hidden"]["grad"] @ V
+
+    def rmatvec(self, state: Any, U: Any) -> Any:
+        return state["hidden"]["grad"].T @ U
+
+
+class WithLoss(KeptInADict):
+    def loss(self, state: dict[str, Any]) -> float:
+        return 0.5 * float(np.square(state["X"] @ state["W"] - state["Y"]).sum())
+
+
+class NeverCalled:
+    """A task that no empty shard may reach."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was called")
+
+
+@pytest.fixture
+def shard(rng: np.random.Generator) -> Shard:
+    return Shard(0, rng.standard_normal((9, 4)), rng.standard_normal((9, 3)))
+
+
+@pytest.mark.parametrize("task", [KeptInADict(), KeptInAnObject(), ProductsOnly()])
+def test_products_follow_from_whatever_gradient_a_task_has(
+    task: Any, shard: Shard, rng: np.random.Generator
+) -> None:
+    program = ShardProgram(task, SHAPE)
+    held = program.stats(shard, *zero_factors())
+    held = program.update(held, *ATOM, 0.25)
+    W = 0.25 * ATOM[0] * np.outer(ATOM[1], ATOM[2])
+    G = shard.X.T @ (shard.X @ W - shard.targets)
+    V, U = rng.standard_normal((3, 2)), rng.standard_normal((4, 2))
+    np.testing.assert_allclose(program.gradient(held), G, atol=1e-12)
+    np.testing.assert_allclose(program.matvec(held, V), G @ V, atol=1e-12)
+    np.testing.assert_allclose(program.matvec(held, V[:, 0]), G @ V[:, 0], atol=1e-12)
+    np.testing.assert_allclose(program.rmatvec(held, U), G.T @ U, atol=1e-12)
+    np.testing.assert_allclose(program.rmatvec(held, U[:, 0]), G.T @ U[:, 0], atol=1e-12)
+
+
+def test_a_task_need_not_tell_its_value(shard: Shard) -> None:
+    silent, telling = (ShardProgram(task, SHAPE) for task in (KeptInADict(), WithLoss()))
+    assert np.isnan(silent.report(silent.stats(shard, *zero_factors()))).all()
+    value, inner = telling.report(telling.stats(shard, *zero_factors()))
+    assert value == pytest.approx(0.5 * np.square(shard.targets).sum())
+    assert np.isnan(inner)
+
+
+@pytest.mark.parametrize("task", [KeptInADict(), KeptInAnObject(), ProductsOnly()])
+@pytest.mark.parametrize("lmo", ["power-2", "lanczos", "naive", "sva"])
+def test_a_task_of_two_methods_solves_like_ours(
+    task: Any, lmo: str, multitask: tuple[Any, Any]
+) -> None:
+    X, Y = multitask
+    engine = dt.LocalEngine(n_shards=3, n_jobs=1)
+    options: Any = {"radius": 1.0, "lmo": lmo, "step": "harmonic", "epochs": 6, "engine": engine}
+    own = dt.solve(task, X, Y, **options)
+    ours = dt.solve(dt.LeastSquares(), X, Y, **options)
+    np.testing.assert_allclose(own.W.to_dense(), ours.W.to_dense(), atol=1e-9)
+    assert own.gap == pytest.approx(ours.gap, rel=1e-6)
+    assert np.isnan(own.objective)
+    assert np.isnan(own.history.column("objective")).all()
+
+
+def test_an_empty_shard_answers_zero_without_the_task() -> None:
+    program = ShardProgram(NeverCalled(), SHAPE)
+    held = program.stats(Shard(0, np.empty((0, 4)), np.empty((0, 3))), *zero_factors())
+    held = program.update(held, *ATOM, 0.5, 0, 1)
+    for reply, shape in (
+        (program.matvec(held, np.ones(3)), (4,)),
+        (program.matvec(held, np.ones((3, 2))), (4, 2)),
+        (program.rmatvec(held, np.ones(4)), (3,)),
+        (program.rmatvec(held, np.ones((4, 2))), (3, 2)),
+        (program.gradient(held), (4, 3)),
+        (program.report(held), (2,)),
+        (program.linesearch(held, *ATOM, 0.5), (2,)),
+        (program.curvature_product(held, np.ones((4, 2))), (4, 2)),
+        (program.local_pair(held, 0), (7,)),
+    ):
+        assert reply.dtype == np.float64
+        np.testing.assert_array_equal(reply, np.zeros(shape))
+
+
+@pytest.mark.parametrize("task", [dt.LeastSquares(), dt.Multinomial(n_classes=3)])
+def test_every_reply_is_one_float64_array(task: Any, rng: np.random.Generator) -> None:
+    X = rng.standard_normal((9, 4)).astype(np.float32)
+    y = rng.integers(0, 3, 9) if isinstance(task, dt.Multinomial) else rng.standard_normal((9, 3))
+    for name in task.representations:
+        program = ShardProgram(task.represent(name), SHAPE)
+        held = program.stats(Shard(0, X, y), *zero_factors())
+        for reply in (
+            program.matvec(held, np.ones(3)),
+            program.rmatvec(held, np.ones(4)),
+            program.gradient(held),
+            program.report(held),
+            program.linesearch(held, *ATOM, 0.5),
+            program.curvature_product(held, np.ones(4)),
+            program.local_pair(held, 0),
+        ):
+            assert isinstance(reply, np.ndarray)
+            assert reply.dtype == np.float64
+
+
+@pytest.mark.parametrize("representation", ["gram", "implicit", "dense", "factored"])
+def test_the_local_pair_is_the_top_pair_of_the_shards_own_gradient(
+    representation: str, shard: Shard
+) -> None:
+    program = ShardProgram(dt.LeastSquares().represent(representation), SHAPE)
+    held = program.stats(shard, *zero_factors())
+    u, v = np.split(program.local_pair(held, 0), [4])
+    U, s, Vt = np.linalg.svd(-shard.X.T @ shard.targets)
+    assert u @ program.gradient(held) @ v == pytest.approx(s[0], rel=1e-9)
+    np.testing.assert_allclose(np.outer(u, v), np.outer(U[:, 0], Vt[0]), atol=1e-6)
+
+
+def test_the_local_pair_of_a_zero_gradient_is_zero() -> None:
+    program = ShardProgram(dt.LeastSquares().represent("implicit"), SHAPE)
+    held = program.stats(Shard(0, np.ones((5, 4)), np.zeros((5, 3))), *zero_factors())
+    np.testing.assert_array_equal(program.local_pair(held, 0), np.zeros(7))
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        ({"step": "linesearch"}, "linesearch"),
+        ({"step": "harmonic", "tol": 0.1}, "loss"),
+        ({"step": "harmonic", "lmo": dt.lmo.Power(dt.lmo.Adaptive())}, "curvature_product"),
+    ],
+)
+def test_a_method_that_a_run_needs_is_named_before_the_first_round(
+    options: dict[str, Any], method: str, multitask: tuple[Any, Any]
+) -> None:
+    class Unused(KeptInADict):
+        def stats(self, shard: Shard, W: dt.LowRankMatrix) -> dict[str, Any]:
+            raise AssertionError("a round was run")
+
+    with pytest.raises(TypeError, match=f"'{method}'"):
+        dt.solve(Unused(), *multitask, radius=1.0, epochs=1, **options)
+
+
+def test_a_task_without_any_gradient_is_told_so(multitask: tuple[Any, Any]) -> None:
+    class NoGradient:
+        def stats(self, shard: Shard, W: dt.LowRankMatrix) -> float:
+            return 0.0
+
+        def update(self, state: float, atom: dt.RankOne, gamma: float) -> float:
+            return state
+
+    engine = LocalEngine(n_shards=2, n_jobs=1)
+    with pytest.raises(TypeError, match="matvec"):
+        dt.solve(NoGradient(), *multitask, radius=1.0, step="harmonic", epochs=1, engine=engine)

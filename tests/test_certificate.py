@@ -1,0 +1,151 @@
+"""The certificate is an upper bound: of σ₁ against the dense SVD, of the gap by its formula."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dfwtrace import LowRankMatrix, certificate
+from dfwtrace.certificate import FAILURE_PROBABILITY, certify, dense_bound
+from dfwtrace.engines import Ledger, LocalWorkers
+from dfwtrace.gradient import GradientOperator
+from dfwtrace.losses import SquaredLoss
+from dfwtrace.shards import split_rows
+from dfwtrace.tasks import ShardProgram
+from dfwtrace.tasks.implicit import ImplicitTask
+
+Array = npt.NDArray[np.float64]
+Gradient = Callable[[Array], GradientOperator]
+
+
+@pytest.fixture
+def gradient_of() -> Iterator[Gradient]:
+    """Least squares on three shards whose gradient at W = 0 is any given matrix: X = I, Y = -G."""
+    with ExitStack() as stack:
+
+        def build(G: Array) -> GradientOperator:
+            program = ShardProgram(ImplicitTask(SquaredLoss()), G.shape)
+            workers = LocalWorkers(program, split_rows(np.eye(G.shape[0]), -G, 3))
+            stack.callback(workers.close)
+            zero = LowRankMatrix.zeros(G.shape)
+            workers.build("stats", zero.U, zero.s, zero.V)
+            return GradientOperator(G.shape, Ledger(workers, workers.shard_rows))
+
+        yield build
+
+
+@pytest.fixture
+def products_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes every gradient too large to be gathered."""
+    monkeypatch.setattr(certificate, "DENSE_ENTRIES", 0)
+
+
+def matrices() -> Iterator[Array]:
+    rng = np.random.default_rng(0)
+    for shape in [(1, 1), (1, 9), (9, 1), (2, 7), (7, 2), (3, 3), (3, 50), (40, 30), (30, 40)]:
+        yield rng.standard_normal(shape)
+    yield np.eye(6)
+    yield np.diag([2.0, 2.0, 1.0, 0.0])
+    yield np.outer(rng.standard_normal(8), rng.standard_normal(5))
+    yield np.diag(1e-3 ** np.arange(8))
+    yield np.diag([1.0, 1.0 - 1e-12, 1.0 - 1e-9, 0.5])
+    for decay in np.tile([0.5, 0.3, 0.1, 0.03], 5):
+        U, V = (np.linalg.qr(rng.standard_normal((size, 16)))[0] for size in (20, 16))
+        yield (U * decay ** np.arange(16.0)) @ V.T
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e150, 1e-150])
+def test_dense_bound_is_above_and_within_a_billionth(scale: float) -> None:
+    for G in matrices():
+        largest = np.linalg.norm(G, 2)
+        bound = dense_bound(scale * G) / scale
+        # Above by more than both may have been rounded.
+        assert largest * (1.0 + 1e-13) <= bound <= largest * (1.0 + 1e-9)
+
+
+def test_dense_bound_of_zero() -> None:
+    assert dense_bound(np.zeros((4, 3))) == 0.0
+
+
+def test_dense_bound_where_the_eigensolver_starts_in_the_wrong_space() -> None:
+    """A start without any part in the top singular vector must not hide it."""
+    start = np.random.default_rng(0).standard_normal(6)
+    basis = np.linalg.qr(np.column_stack([start, np.random.default_rng(1).random((6, 5))]))[0]
+    for spectrum in ([1.0, 2.0, 0, 0, 0, 0], [1.0, 1.0 + 1e-6, 0.5, 0.5, 0, 0]):
+        assert dense_bound((basis * spectrum) @ basis.T) > max(spectrum)
+
+
+def test_gap_is_the_formula(gradient_of: Gradient) -> None:
+    G = np.random.default_rng(1).standard_normal((7, 5))
+    found = certify(gradient_of(G), -0.25, 3.0)
+    assert found.method == "dense"
+    assert found.failure_probability == 0.0
+    assert found.rounding == 0.0
+    assert found.gap == pytest.approx(-0.25 + 3.0 * np.linalg.norm(G, 2), rel=1e-9)
+    assert found.gap == -0.25 + 3.0 * found.sigma_bound
+
+
+def test_rounding_is_added(gradient_of: Gradient) -> None:
+    gradient = gradient_of(np.random.default_rng(2).standard_normal((7, 5)))
+    exact = certify(gradient, -0.25, 3.0)
+    rounded = certify(gradient, -0.25, 3.0, precision=1e-3)
+    scaled = certify(gradient, -0.25, 3.0, precision=1e-3, scale=100.0)
+    assert rounded.rounding >= 1e-3 * (3.0 * exact.sigma_bound + 0.25) * (1.0 - 1e-12)
+    assert rounded.gap == pytest.approx(exact.gap + rounded.rounding, rel=1e-12)
+    assert scaled.gap == pytest.approx(rounded.gap + 0.1, rel=1e-12)
+
+
+def test_gap_is_never_negative(gradient_of: Gradient) -> None:
+    assert certify(gradient_of(np.eye(3)), -1.0 - 1e-6, 1.0).gap == 0.0
+
+
+@pytest.mark.parametrize("entries", [0, 10**6])
+def test_zero_gradient_has_no_gap(
+    gradient_of: Gradient, monkeypatch: pytest.MonkeyPatch, entries: int
+) -> None:
+    monkeypatch.setattr(certificate, "DENSE_ENTRIES", entries)
+    found = certify(gradient_of(np.zeros((4, 3))), 0.0, 5.0, precision=1e-6, scale=1.0)
+    assert found.gap == 0.0
+    assert found.sigma_bound == 0.0
+
+
+@pytest.mark.usefixtures("products_only")
+def test_products_alone_never_bound_too_low(gradient_of: Gradient) -> None:
+    for index, G in enumerate(matrices()):
+        found = certify(gradient_of(G), 0.0, 2.0, seed=index)
+        assert found.method == "lanczos"
+        assert found.failure_probability == FAILURE_PROBABILITY <= 1e-9
+        assert found.sigma_bound >= np.linalg.norm(G, 2) * (1.0 - 1e-15)
+
+
+@pytest.mark.usefixtures("products_only")
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_products_alone_find_the_gap_to_a_tenth(gradient_of: Gradient, share: float) -> None:
+    """Near the optimum ⟨W, G⟩ cancels nearly all of μσ₁: σ₁ must then be known that much better."""
+    spectrum = 1.0 / (1.0 + np.arange(60.0))
+    rng = np.random.default_rng(3)
+    U, V = (np.linalg.qr(rng.standard_normal((size, 60)))[0] for size in (70, 80))
+    gap = share * 2.0
+    found = certify(gradient_of((U * spectrum) @ V.T), gap - 2.0, 2.0)
+    assert gap <= found.gap <= 1.12 * gap
+
+
+@pytest.mark.usefixtures("products_only")
+def test_products_alone_stop_where_a_small_gap_is_not_wanted(gradient_of: Gradient) -> None:
+    G = np.random.default_rng(4).standard_normal((150, 160))
+    largest = np.linalg.norm(G, 2)
+    rounds = []
+    for wanted in (0.0, 20.0 * largest):
+        gradient = gradient_of(G)
+        assert certify(gradient, 1e-3 - largest, 1.0, wanted=wanted).gap >= 1e-3 * (1.0 - 1e-9)
+        rounds.append(gradient.workers.other.rounds)
+    assert rounds[1] < rounds[0]
+
+
+@pytest.mark.usefixtures("products_only")
+def test_seeds_draw_different_starts(gradient_of: Gradient) -> None:
+    gradient = gradient_of(np.random.default_rng(5).standard_normal((60, 70)))
+    bounds = [certify(gradient, 0.0, 1.0, seed=seed).sigma_bound for seed in (0, 0, 1)]
+    assert bounds[0] == bounds[1] != bounds[2]

@@ -1,0 +1,193 @@
+"""Losses on scores, and the compiled kernels, against plain NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import log_softmax, softmax
+
+from dfwtrace.kernels import gram_advance, softmax_advance, softmax_along
+from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
+
+DTYPES = st.sampled_from([np.float32, np.float64])
+SEEDS = st.integers(0, 2**32 - 1)
+# Scores of up to ±1e4 under- and overflow any exp that is not taken relative to the row's largest.
+SCALES = st.sampled_from([0.0, 1e-3, 1.0, 30.0, 1e3, 1e4])
+
+
+def eps(dtype: Any) -> float:
+    return float(np.finfo(dtype).eps)
+
+
+def random_scores(n: int, m: int, scale: float, seed: int, dtype: Any) -> tuple[Any, ...]:
+    rng = np.random.default_rng(seed)
+    S, q, v = rng.uniform(-1, 1, (n, m)), rng.uniform(-1, 1, n), rng.uniform(-1, 1, m)
+    y = rng.integers(0, m, n)
+    return (scale * S).astype(dtype), y, (scale * q).astype(dtype), v.astype(dtype)
+
+
+def reference(S: Any, y: Any) -> tuple[float, Any]:
+    """Value and residual of the multinomial loss in float64."""
+    S = S.astype(np.float64)
+    residual = softmax(S, axis=1)
+    residual[np.arange(len(y)), y] -= 1.0
+    return float(-log_softmax(S, axis=1)[np.arange(len(y)), y].sum()), residual
+
+
+@given(st.integers(0, 6), st.integers(1, 40), SCALES, SEEDS, DTYPES)
+def test_softmax_kernel_equals_scipy(n: int, m: int, scale: float, seed: int, dtype: Any) -> None:
+    S, y, q, v = random_scores(n, m, scale, seed, dtype)
+    expected_scores = 0.75 * S.astype(np.float64) + np.outer(q, v)
+    R, product, ahead = np.full_like(S, np.nan), np.full(n, np.nan, dtype), v[::-1].copy()
+    value, inner = softmax_advance(S, y, dtype(0.75), q, v, R, ahead, product)
+    assert S.dtype == R.dtype == dtype
+    rounding = 8 * eps(dtype) * max(scale, 1.0)
+    np.testing.assert_allclose(S, expected_scores, rtol=0, atol=rounding)
+    # From here on the kernel is held to its own scores, so that only its own rounding counts.
+    expected_value, residual = reference(S, y)
+    assert value == pytest.approx(expected_value, rel=4 * m * eps(dtype), abs=4 * n * m * rounding)
+    np.testing.assert_allclose(R, residual, rtol=0, atol=16 * m * eps(dtype))
+    np.testing.assert_allclose(R.sum(axis=1), 0.0, atol=8 * m * eps(dtype))
+    assert inner == pytest.approx(float(np.vdot(S, residual)), abs=16 * n * m * rounding)
+    np.testing.assert_allclose(product, residual @ ahead, rtol=0, atol=16 * m * eps(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("low", [-1e4, -300.0, -87.0, 0.0, 1e4])
+@pytest.mark.parametrize("high", [-1e4, 0.0, 1e4])
+def test_extreme_scores_give_no_nan(dtype: Any, low: float, high: float) -> None:
+    S = np.array([[low, high, low], [high, low, low], [high, high, high]], dtype)
+    y = np.array([0, 0, 2])
+    R, product = np.empty_like(S), np.empty(3, dtype)
+    still, ones = np.zeros(3, dtype), np.ones(3, dtype)
+    value, inner = softmax_advance(S.copy(), y, dtype(1), still, still, R, ones, product)
+    expected_value, residual = reference(S, y)
+    assert value == pytest.approx(expected_value, rel=1e-6)
+    np.testing.assert_allclose(R, residual, atol=4 * eps(dtype))
+    np.testing.assert_allclose(product, 0.0, atol=4 * eps(dtype))
+    assert inner == pytest.approx(float(np.vdot(S, residual)), rel=1e-6, abs=1e-2)
+    slope, curvature = softmax_along(S, y, dtype(0.5), still, still, np.empty(3, dtype))
+    assert np.isfinite(slope)
+    assert np.isfinite(curvature)
+    assert curvature >= 0.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_probabilities_keep_their_digits_however_small(dtype: Any) -> None:
+    # With two classes, p = 1/(1 + exp(x)) and the label's residual is p - 1 = -p of the other.
+    x = np.linspace(0.0, 60.0, 601).astype(dtype)
+    S = np.column_stack([np.zeros_like(x), -x])
+    R, product = np.empty_like(S), np.empty_like(x)
+    rows, row = np.zeros_like(x), np.zeros(2, dtype)
+    softmax_advance(S, np.zeros(x.size, np.int64), dtype(1), rows, row, R, row, product)
+    expected = 1.0 / (1.0 + np.exp(x.astype(np.float64)))
+    np.testing.assert_allclose(R[:, 1], expected, rtol=4 * eps(dtype))
+    np.testing.assert_allclose(R[:, 0], -expected, rtol=4 * eps(dtype))
+
+
+@given(st.integers(1, 6), st.integers(1, 40), SCALES, SEEDS, DTYPES, st.floats(0.0, 1.0))
+def test_line_derivatives_equal_mean_and_variance(
+    n: int, m: int, scale: float, seed: int, dtype: Any, gamma: float
+) -> None:
+    S, y, q, v = random_scores(n, m, scale, seed, dtype)
+    slope, curvature = softmax_along(S, y, dtype(gamma), q, v, np.empty(m, dtype))
+    D = np.outer(q.astype(np.float64), v) - S
+    p = softmax(S + float(dtype(gamma)) * D, axis=1)
+    mean = (p * D).sum(axis=1)
+    expected_slope = float((mean - D[np.arange(n), y]).sum())
+    expected_curvature = float((p * (D - mean[:, None]) ** 2).sum())
+    # A score that is rounded moves its own probability by as much.
+    rounding = 32 * n * m * eps(dtype) * max(scale, 1.0)
+    assert slope == pytest.approx(expected_slope, abs=rounding * max(scale, 1.0))
+    assert curvature == pytest.approx(expected_curvature, abs=rounding * max(scale, 1.0) ** 2)
+    assert curvature >= 0.0
+
+
+@given(st.integers(1, 5), st.integers(1, 5), SEEDS)
+def test_gram_kernel_equals_numpy(d: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    G, B = rng.standard_normal((2, d, m))
+    p, v = rng.standard_normal(d), rng.standard_normal(m)
+    expected = 0.25 * G + np.outer(p, v) - 0.5 * B
+    gram_advance(G, 0.25, p, v, 0.5, B)
+    np.testing.assert_allclose(G, expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_squared_loss_is_half_the_squares(rng: np.random.Generator, dtype: Any) -> None:
+    n = 700  # more rows than are worked on at once
+    S, R = rng.standard_normal((n, 3)).astype(dtype), np.empty((n, 3), dtype)
+    Y, q, v = rng.standard_normal((n, 3)), rng.standard_normal(n), rng.standard_normal(3)
+    q, v = q.astype(dtype), v.astype(dtype)
+    rtol = 1e-5 if dtype is np.float32 else 1e-12
+    loss, D = SquaredLoss(), np.outer(q, v) - S
+    slope, curvature = loss.along(S, Y, 0.25, q, v)
+    residual = S + 0.25 * D - Y
+    assert slope == pytest.approx(float(np.vdot(D, residual)), rel=rtol, abs=rtol * n)
+    assert curvature == pytest.approx(float(np.vdot(D, D)), rel=rtol)
+    moved = 0.75 * S + np.outer(0.25 * q, v)
+    product = np.empty(n, dtype)
+    value, inner = loss.advance(S, Y, 0.75, dtype(0.25) * q, v, R, v, product)
+    np.testing.assert_allclose(S, moved, atol=10 * rtol)
+    np.testing.assert_allclose(R, moved - Y, atol=10 * rtol)
+    np.testing.assert_allclose(product, (moved - Y) @ v, atol=10 * rtol)
+    assert R.dtype == product.dtype == dtype
+    assert value == pytest.approx(0.5 * float(np.square(moved - Y).sum()), rel=rtol)
+    assert inner == pytest.approx(float(np.vdot(moved, moved - Y)), rel=rtol, abs=rtol * n)
+
+
+def test_the_multinomial_kernel_does_what_any_loss_does(rng: np.random.Generator) -> None:
+    S, y, q, v = random_scores(600, 5, 3.0, seed=0, dtype=np.float64)
+    loss, results = MultinomialLoss(), []
+    for advance in (loss.advance, lambda *args: Loss.advance(loss, *args)):
+        scores, R, product = S.copy(), np.empty_like(S), np.empty_like(q)
+        results.append((*advance(scores, y, 0.5, q, v, R, v, product), scores, R, product))
+    for fast, plain in zip(*results, strict=True):
+        np.testing.assert_allclose(fast, plain, rtol=1e-12, atol=1e-13)
+
+
+def test_smoothness_bounds_every_row_of_the_hessian(rng: np.random.Generator) -> None:
+    for p in (np.array([0.5, 0.5]), *rng.dirichlet(np.full(4, 0.3), size=50)):
+        largest = np.linalg.eigvalsh(np.diag(p) - np.outer(p, p))[-1]
+        assert largest <= MultinomialLoss.smoothness + 1e-12
+
+
+def test_a_loss_without_curvature_says_what_it_lacks() -> None:
+    class Linear(Loss):
+        name = "linear"
+
+        def check_targets(self, y: Any) -> tuple[Any, int]:
+            return y, 1
+
+        def evaluate(self, S: Any, y: Any, R: Any) -> float:
+            R[:] = 1.0
+            return float(S.sum())
+
+    with pytest.raises(NotImplementedError, match=r"Linear has no `curvature`"):
+        Linear().along(np.ones((2, 1)), np.ones(2), 0.5, np.ones(2), np.ones(1))
+
+
+def test_targets_of_least_squares_become_columns() -> None:
+    targets, width = SquaredLoss().check_targets(np.arange(3))
+    assert (targets.shape, targets.dtype, width) == ((3, 1), np.float64, 1)
+    single = np.ones((3, 2), np.float32)
+    assert SquaredLoss().check_targets(single)[0] is single
+
+
+def test_labels_may_be_whole_floats_or_a_column() -> None:
+    for y in (np.array([0, 2, 1]), np.array([0.0, 2.0, 1.0]), np.array([[0], [2], [1]])):
+        labels, width = MultinomialLoss().check_targets(y)
+        assert width == 3
+        np.testing.assert_array_equal(labels, [0, 2, 1])
+        assert labels.dtype == np.int64
+    assert MultinomialLoss(n_classes=5).check_targets(np.array([0, 1]))[1] == 5
+
+
+@pytest.mark.parametrize("n_classes", [1, 0, -3, 2.5, float("nan")])
+def test_a_number_of_classes_is_a_whole_number_from_two(n_classes: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="n_classes"):
+        MultinomialLoss(n_classes)

@@ -1,0 +1,285 @@
+"""`solve` against optima found without it: cvxpy with Clarabel, closed forms, least squares."""
+
+import warnings
+from functools import cache
+from typing import Any, NamedTuple
+
+import cvxpy as cp
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.special import logsumexp, softmax
+
+import dfwtrace as dt
+from dfwtrace import certificate
+
+Array = npt.NDArray[Any]
+ORACLES = ["naive", "power-1", "power-2", "power-log", "power-linear", "lanczos", "sva"]
+FORMS = [
+    (name, form)
+    for name, task in (("least squares", dt.LeastSquares), ("multinomial", dt.Multinomial))
+    for form in task().representations
+]
+
+
+class Case(NamedTuple):
+    """A problem, with F and ∇F in float64 and a bracket of F* that owes nothing to `solve`."""
+
+    task: dt.ScoresTask
+    X: Array
+    y: Array
+    radius: float
+    lower: float
+    upper: float
+
+    def value(self, W: Array) -> float:
+        return value_and_gradient(self.task.name, self.X, self.y, W)[0]
+
+
+def value_and_gradient(name: str, X: Array, y: Array, W: Array) -> tuple[float, Array]:
+    X = X.astype(np.float64)
+    S = X @ W
+    if name == "least squares":
+        R = S - y
+        return 0.5 * float(np.sum(R**2)), X.T @ R
+    rows = np.arange(len(y))
+    R = softmax(S, axis=1)
+    R[rows, y] -= 1.0
+    return float(np.sum(logsumexp(S, axis=1) - S[rows, y])), X.T @ R
+
+
+@cache
+def case(name: str, seed: int, radius: float, dtype: str = "float64") -> Case:
+    """Clarabel's W gives F* ≤ F(W scaled into the ball) and F* ≥ F(W) + min ⟨S - W, ∇F(W)⟩."""
+    rng = np.random.default_rng(seed)
+    n, d, m = (int(size) for size in rng.integers([20, 3, 3], [41, 7, 7]))
+    X = rng.standard_normal((n, d)).astype(dtype)
+    W = cp.Variable((d, m))
+    S = X.astype(np.float64) @ W
+    if name == "least squares":
+        task: dt.ScoresTask = dt.LeastSquares()
+        y = (X @ rng.standard_normal((d, m)) + rng.standard_normal((n, m))).astype(dtype)
+        F = 0.5 * cp.sum_squares(S - y.astype(np.float64))
+    else:
+        task = dt.Multinomial(n_classes=m)
+        y = rng.integers(0, m, size=n)
+        F = cp.sum(cp.log_sum_exp(S, axis=1)) - cp.sum(cp.multiply(np.eye(m)[y], S))
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # that it cannot reach 1e-11: the bracket says how near it is
+        cp.Problem(cp.Minimize(F), [cp.normNuc(W) <= radius]).solve(
+            solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11
+        )
+    found = np.asarray(W.value)
+    value, G = value_and_gradient(name, X, y, found)
+    lower = value - float(np.vdot(found, G)) - radius * float(np.linalg.norm(G, 2))
+    shrunk = found * min(1.0, radius / np.linalg.norm(found, "nuc"))
+    upper = value_and_gradient(name, X, y, shrunk)[0]
+    at_zero = value_and_gradient(name, X, y, np.zeros((d, m)))[0]
+    assert lower <= upper <= lower + 1e-5 * at_zero
+    return Case(task, X, y, radius, lower, upper)
+
+
+def check_gaps(problem: Case, **options: Any) -> dt.Result:
+    """Certify every epoch, and hold every certificate against the truth."""
+    values: list[float] = []
+    result = dt.solve(
+        problem.task,
+        problem.X,
+        problem.y,
+        radius=problem.radius,
+        certify_every=1,
+        callback=lambda W, record: values.append(problem.value(W.to_dense())),
+        **options,
+    )
+    # What summing F in another order may change.
+    rounding = 1e-14 * result.objective_at_zero
+    gaps = result.history.column("gap")
+    assert np.all(gaps >= np.array(values) - problem.upper - rounding)
+    assert np.all(np.array(values) >= problem.lower - rounding)
+    assert result.gap >= problem.value(result.W.to_dense()) - problem.upper - rounding
+    return result
+
+
+@pytest.mark.parametrize(
+    ("oracle", "dtype"),
+    [*((oracle, "float64") for oracle in ORACLES), ("naive", "float32"), ("power-2", "float32")],
+)
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_gap_is_never_below_the_truth(name: str, form: str, oracle: str, dtype: str) -> None:
+    for seed, radius, step in (
+        (1, 0.3, "linesearch"),
+        (2, 2.0, "harmonic"),
+        (3, 20.0, "linesearch"),
+    ):
+        check_gaps(
+            case(name, seed, radius, dtype),
+            lmo=oracle,
+            step=step,
+            representation=form,
+            epochs=12,
+            engine=dt.LocalEngine(n_shards=3, n_jobs=1),
+        )
+
+
+@pytest.mark.parametrize("name", ["least squares", "multinomial"])
+def test_estimate_can_be_below_the_truth(name: str) -> None:
+    """So that the tests above have something to find: an oracle's σ does not make a certificate."""
+    problem, values = case(name, 2, 2.0), []
+    history = dt.solve(
+        problem.task,
+        problem.X,
+        problem.y,
+        radius=problem.radius,
+        lmo="power-1",
+        epochs=60,
+        callback=lambda W, record: values.append(problem.value(W.to_dense())),
+    ).history
+    # A record's estimate is about the iterate that its epoch began with.
+    assert np.any(history.column("gap_estimate")[1:] < np.array(values[:-1]) - problem.upper)
+
+
+@pytest.mark.parametrize("name", ["least squares", "multinomial"])
+@pytest.mark.parametrize("oracle", ["naive", "power-log", "lanczos"])
+def test_gap_falls(name: str, oracle: str) -> None:
+    for seed, radius in ((1, 0.3), (2, 2.0)):
+        gaps = check_gaps(case(name, seed, radius), lmo=oracle, epochs=60).history.column("gap")
+        assert gaps[:3].min() > gaps[3:10].min() > gaps[10:].min()
+        assert gaps[10:].min() < 0.1 * gaps[0]
+
+
+@pytest.mark.parametrize("oracle", ["naive", "power-log"])
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_converges_to_the_optimum(name: str, form: str, oracle: str) -> None:
+    for seed, radius in ((1, 0.3), (2, 2.0), (3, 20.0)):
+        problem = case(name, seed, radius)
+        result = dt.solve(
+            problem.task,
+            problem.X,
+            problem.y,
+            radius=radius,
+            lmo=oracle,
+            representation=form,
+            epochs=5000,
+            tol=5e-3,
+        )
+        assert result.status == "optimal"
+        assert result.gap <= 5e-3 * result.objective_at_zero
+        excess = problem.value(result.W.to_dense()) - problem.lower
+        assert -1e-12 * result.objective_at_zero <= excess
+        assert excess <= result.gap + (problem.upper - problem.lower)
+
+
+@pytest.mark.parametrize("name", ["least squares", "multinomial"])
+def test_a_good_oracle_gets_very_close(name: str) -> None:
+    """Inside the ball Frank-Wolfe with line search converges fast: digits can be compared."""
+    problem = case(name, 5, 200.0)
+    result = dt.solve(
+        problem.task, problem.X, problem.y, radius=problem.radius, lmo="naive", epochs=400
+    )
+    assert result.objective == pytest.approx(problem.upper, rel=1e-7)
+
+
+def project_onto_ball(B: Array, radius: float) -> Array:
+    """Singular values moved onto the simplex of that size: θ with Σ max(s - θ, 0) = radius."""
+    U, s, Vt = np.linalg.svd(B, full_matrices=False)
+    if s.sum() <= radius:
+        return B
+    thetas = (np.cumsum(s) - radius) / np.arange(1, s.size + 1)
+    theta = thetas[np.flatnonzero(s > thetas)[-1]]
+    return (U * np.maximum(s - theta, 0.0)) @ Vt
+
+
+@pytest.mark.parametrize("form", dt.LeastSquares.representations)
+@pytest.mark.parametrize("radius", [0.5, 3.0, 8.0, 1e3])
+def test_orthonormal_features_give_a_projection(form: str, radius: float) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = np.linalg.qr(rng.standard_normal((40, 8)))[0], rng.standard_normal((40, 6))
+    W = project_onto_ball(X.T @ Y, radius)
+    optimum = 0.5 * float(np.sum((X @ W - Y) ** 2))
+    result = dt.solve(
+        dt.LeastSquares(),
+        X,
+        Y,
+        radius=radius,
+        lmo="lanczos",
+        representation=form,
+        epochs=50,
+        certify_every=10,
+    )
+    found = result.W.to_dense()
+    assert result.objective - optimum <= result.gap + 1e-12
+    # F(W) - F* ≥ ½‖W - W*‖² here, so the certificate bounds the distance as well.
+    assert 0.5 * np.sum((found - W) ** 2) <= result.gap + 1e-12
+    assert result.gap <= 0.05 * result.objective_at_zero
+
+
+@pytest.mark.parametrize("radius", [1.0, 10.0, 100.0])
+def test_gap_is_never_below_the_truth_without_the_dense_gradient(
+    monkeypatch: pytest.MonkeyPatch, radius: float
+) -> None:
+    """With too many columns for a few products to know the gradient's spectrum."""
+    monkeypatch.setattr(certificate, "DENSE_ENTRIES", 0)
+    rng = np.random.default_rng(3)
+    X, Y = np.linalg.qr(rng.standard_normal((60, 40)))[0], rng.standard_normal((60, 50))
+    optimum = value_and_gradient("least squares", X, Y, project_onto_ball(X.T @ Y, radius))[0]
+    problem = Case(dt.LeastSquares(), X, Y, radius, optimum, optimum)
+    for seed in range(3):
+        result = check_gaps(problem, lmo="lanczos", epochs=25, seed=seed)
+        assert result.certificate is not None
+        assert result.certificate.method == "lanczos"
+
+
+@pytest.mark.parametrize("form", dt.LeastSquares.representations)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_huge_radius_gives_least_squares(form: str, dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 7)).astype(dtype)
+    Y = (X @ rng.standard_normal((7, 4)) + rng.standard_normal((60, 4))).astype(dtype)
+    W = np.linalg.lstsq(X.astype(np.float64), Y.astype(np.float64), rcond=None)[0]
+    optimum = value_and_gradient("least squares", X, Y, W)[0]
+    result = dt.solve(
+        dt.LeastSquares(),
+        X,
+        Y,
+        radius=10.0 * float(np.linalg.norm(W, "nuc")),
+        lmo="naive",
+        representation=form,
+        epochs=1000,
+        tol=1e-4,
+    )
+    assert result.status == "optimal"
+    excess = value_and_gradient("least squares", X, Y, result.W.to_dense())[0] - optimum
+    assert -1e-12 * result.objective_at_zero <= excess <= result.gap
+    np.testing.assert_allclose(X @ result.W, X @ W, atol=2.0 * np.sqrt(2.0 * result.gap))
+
+
+@pytest.mark.parametrize("form", dt.LeastSquares.representations)
+def test_gap_holds_for_float32_features_far_from_their_mean(form: str) -> None:
+    """Features around 100 with a spread of 1: what matters of XᵀX is in its last float32 digits."""
+    rng = np.random.default_rng(2)
+    X = (100.0 + rng.standard_normal((2000, 5))).astype(np.float32)
+    contrasts = rng.standard_normal((5, 3))
+    contrasts -= contrasts.mean(axis=0)
+    Y = (X @ contrasts + 0.1 * rng.standard_normal((2000, 3))).astype(np.float32)
+    W = np.linalg.lstsq(X.astype(np.float64), Y.astype(np.float64), rcond=None)[0]
+    optimum = value_and_gradient("least squares", X, Y, W)[0]
+    # Where moments summed in float32 have their least squares solution, a gradient that is made
+    # of such moments vanishes, but the true one does not.
+    rounded = np.linalg.solve((X.T @ X).astype(np.float64), (X.T @ Y).astype(np.float64))
+    U, s, Vt = np.linalg.svd(rounded)
+    start = dt.LowRankMatrix(U[:, :3], s, Vt.T)
+    result = dt.solve(
+        dt.LeastSquares(),
+        X,
+        Y,
+        radius=max(float(s.sum()), float(np.linalg.norm(W, "nuc"))),
+        start=start,
+        representation=form,
+        epochs=0,
+        engine=dt.LocalEngine(n_shards=1, n_jobs=1),
+    )
+    value = value_and_gradient("least squares", X, Y, result.W.to_dense())[0]
+    assert result.gap >= value - optimum
+    assert result.objective == pytest.approx(value, abs=1e-5 * result.objective_at_zero)
