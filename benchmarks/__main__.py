@@ -1,0 +1,97 @@
+"""Runs the benchmarks, prints their tables and keeps their rows."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import epoch_floor, growth, least_squares, lmo_accuracy, memory, report
+from benchmarks.machine import OtherWork, provenance
+
+SUITE: dict[str, ModuleType] = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (epoch_floor, least_squares, growth, memory, lmo_accuracy)
+}
+# Columns of a table that goes to a file or a pipe.
+_WIDTH = 120
+# Share of the processors' time that others may take before times are no longer to be trusted.
+_BUSY = 0.05
+RESULTS = Path(__file__).with_name("results")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parse(arguments)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    facts = provenance()
+    console.print(f"{facts['cpu']}, {facts['cores']} cores, dfwtrace at {facts['commit']}")
+    records = []
+    for name in dict.fromkeys(asked.only or SUITE):
+        module = SUITE[name]
+        with console.status(name), OtherWork() as others:
+            began = time.perf_counter()
+            rows = module.run(asked.scale, asked.repeat)
+            took = time.perf_counter() - began
+        judged = asked.scale == "full" and not (module.TIMED and others.share > _BUSY)
+        title = (module.__doc__ or name).splitlines()[0]
+        console.print()
+        console.print(report.table(f"{name}: {title}", module.RATIO, rows, judged=judged))
+        console.print(f"took {took:.0f} s, other work on the machine {others.share:.0%}")
+        circumstances = {"scale": asked.scale, "other_work": round(others.share, 3), **facts}
+        records += [report.record(row, judged=judged, **circumstances) for row in rows]
+    if any(record["target"] is not None for record in records):
+        console.print(f"\n{_summary(records)}")
+    folder = asked.results or (RESULTS if asked.scale == "full" else None)
+    if folder is not None:
+        console.print(f"Rows added to {report.append(records, folder)}", soft_wrap=True)
+    return 0
+
+
+def _summary(records: Sequence[Mapping[str, Any]]) -> str:
+    verdicts = [record["met"] for record in records if record["target"] is not None]
+    summary = f"{verdicts.count(True)} of {len(verdicts)} targets met"
+    if None in verdicts:
+        summary += (
+            f", {verdicts.count(None)} not judged: a verdict on times takes full sizes and a "
+            f"machine that is otherwise idle"
+        )
+    return f"{summary}."
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", choices=list(SUITE), help="this one (may be given again)"
+    )
+    parser.add_argument(
+        "--scale",
+        choices=["toy", "full"],
+        default="full",
+        help="toy: seconds, to see that all runs; its ratios mean nothing and are not kept",
+    )
+    parser.add_argument(
+        "--repeat", type=_count, default=5, help="rounds of measuring (%(default)s)"
+    )
+    parser.add_argument(
+        "--results", type=Path, help="folder for the rows (benchmarks/results for the full scale)"
+    )
+    return parser.parse_args(arguments)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What the benchmarks share: the rows they return, and timing of two or more things in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+import dfwtrace as dt
+
+Scale = Literal["toy", "full"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured ratio.
+
+    Attributes
+    ----------
+    benchmark, case : str
+        Which benchmark, and what of it.
+    sizes : dict
+        Sizes of the problem.
+    ratio : float
+        What was measured over what it is measured against; the benchmark's `RATIO` says of what.
+    target : float or None
+        The ratio should be at most this.
+    seconds : dict
+        Absolute times of this run, by name. For information: they hold for this machine, now.
+    detail : dict
+        Whatever else was measured, by name.
+    """
+
+    benchmark: str
+    case: str
+    sizes: Mapping[str, int]
+    ratio: float
+    target: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    detail: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met, where there is one."""
+        return None if self.target is None else bool(self.ratio <= self.target)
+
+
+def in_turn(repeat: int, measures: Mapping[str, Callable[[], float]]) -> dict[str, np.ndarray]:
+    """Take every measure once as a warm-up, then `repeat` times, one after the other in each round.
+
+    Whatever else the machine does meanwhile then slows all of them alike, so that ratios within a
+    round stand where times do not. The warm-up compiles, fills caches and touches memory pages; its
+    values are dropped.
+    """
+    for measure in measures.values():
+        measure()
+    rounds = [[measure() for measure in measures.values()] for _ in range(repeat)]
+    return dict(zip(measures, np.array(rounds).T, strict=True))
+
+
+def stopwatch(work: Callable[[], object]) -> Callable[[], float]:
+    """The measure that runs `work` and tells the seconds it took."""
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    return seconds
+
+
+def epoch_seconds(result: dt.Result, skip: int = 1) -> np.ndarray:
+    """Seconds of every epoch but the first, whose start is not known, and `skip` more."""
+    return np.diff(result.history.column("seconds"))[skip:]

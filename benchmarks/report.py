@@ -1,0 +1,74 @@
+"""Rows as tables for people and as JSON lines for later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from benchmarks.harness import Row
+
+
+def table(title: str, ratio: str, rows: Sequence[Row], *, judged: bool) -> Table:
+    """The rows of one benchmark; columns that none of them fills are left out."""
+    has_target = any(row.target is not None for row in rows)
+    details = _names(row.detail for row in rows)
+    times = _names(row.seconds for row in rows)
+    shown = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    for heading in ("case", "sizes"):
+        shown.add_column(heading)
+    shown.add_column(ratio, justify="right", style="bold")
+    for heading in (*(("target", "met") if has_target else ()), *details, *times):
+        shown.add_column(heading, justify="right")
+    for row in rows:
+        verdict = _verdict(row.met if judged else None)
+        target = ("", "") if row.target is None else (f"≤ {row.target:g}", verdict)
+        shown.add_row(
+            row.case,
+            " ".join(f"{name}={size}" for name, size in row.sizes.items()),
+            f"{row.ratio:.3g}",
+            *(target if has_target else ()),
+            *(_number(row.detail.get(name)) for name in details),
+            *(_time(row.seconds.get(name)) for name in times),
+        )
+    return shown
+
+
+def record(row: Row, *, judged: bool, **circumstances: Any) -> dict[str, Any]:
+    """A row with all that is needed to understand it later."""
+    return {**asdict(row), "met": row.met if judged else None, **circumstances}
+
+
+def append(records: Iterable[Mapping[str, Any]], folder: Path) -> Path:
+    """Add records to the file of their date and commit; earlier runs stay in it."""
+    records = list(records)
+    day, commit = records[0]["date"][:10], records[0]["commit"]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{day}-{commit}.jsonl"
+    with path.open("a", encoding="utf-8") as lines:
+        for entry in records:
+            lines.write(json.dumps(entry, ensure_ascii=False) + "\n")
+    return path
+
+
+def _names(mappings: Iterable[Mapping[str, float]]) -> list[str]:
+    return list(dict.fromkeys(name for mapping in mappings for name in mapping))
+
+
+def _verdict(met: bool | None) -> str:
+    return {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]?[/]"}[met]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"
