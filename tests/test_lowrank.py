@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 from typing import Any
 
@@ -209,3 +210,35 @@ def test_atoms_are_equal_if_all_their_parts_are(rng: np.random.Generator) -> Non
     assert not atom.equals(RankOne(-atom.scale, atom.u, atom.v))
     assert not atom.equals(RankOne(atom.scale, -atom.u, atom.v))
     assert not atom.equals(RankOne(atom.scale, atom.u, -atom.v))
+
+
+def test_products_of_two_stay_factors() -> None:
+    rng = np.random.default_rng(3)
+    A = LowRankMatrix(rng.standard_normal((7, 2)), [2.0, 1.0], rng.standard_normal((5, 2)))
+    B = LowRankMatrix(rng.standard_normal((5, 3)), [3.0, 2.0, 1.0], rng.standard_normal((6, 3)))
+    product = A @ B
+    assert isinstance(product, LowRankMatrix)
+    np.testing.assert_allclose(product.to_dense(), A.to_dense() @ B.to_dense(), atol=1e-12)
+    large = LowRankMatrix(np.ones((10**6, 1)), [1.0], np.ones((3, 1)))
+    assert (large @ large.T).shape == (10**6, 10**6)
+
+
+def test_negation_and_division() -> None:
+    W = LowRankMatrix(np.eye(3)[:, :2], [2.0, 1.0], np.eye(4)[:, :2])
+    np.testing.assert_array_equal((-W).to_dense(), -W.to_dense())
+    np.testing.assert_array_equal((W / 4.0).to_dense(), W.to_dense() / 4.0)
+
+
+def test_pickled_matrices_come_back_without_spare_room() -> None:
+    W = LowRankMatrix.zeros((500, 400))
+    for k in range(9):
+        atom = RankOne(1.0, np.eye(500)[k], np.eye(400)[k])
+        W = W.toward(atom, 0.5)
+    data = pickle.dumps(W)
+    assert len(data) < 9 * 900 * 8 * 1.1
+    np.testing.assert_array_equal(pickle.loads(data).to_dense(), W.to_dense())
+
+
+def test_complex_factors_are_refused() -> None:
+    with pytest.raises(TypeError, match="real numbers"):
+        LowRankMatrix(np.ones((2, 1)) * 1j, [1.0], np.ones((3, 1)))

@@ -144,3 +144,12 @@ def test_unknown_representations_are_refused(task: dt.ScoresTask, name: str) -> 
 def test_free_memory_is_plausible() -> None:
     free = free_memory()
     assert free is None or 2**20 < free < 2**50
+
+
+def test_many_products_an_epoch_make_a_dense_gradient_worthwhile() -> None:
+    X, y = np.zeros((20_000, 100), np.float32), np.arange(20_000) % 100
+    few = dt.plan(dt.Multinomial(), X, y, lmo="power-1")
+    many = dt.plan(dt.Multinomial(), X, y, lmo="power-linear")
+    assert few.workload.products == 2.0
+    assert many.workload.products == pytest.approx(2 * np.mean(np.arange(100) + 1.0), rel=0.05)
+    assert (few.representation, many.representation) == ("implicit", "dense")

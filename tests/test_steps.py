@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 import dfwtrace as dt
-from dfwtrace.steps import Harmonic, Line, LineSearch, resolve
+from dfwtrace.steps import Harmonic, Line, LineSearch, resolve, within_unit_interval
 
 Derivatives = Callable[[float], tuple[float, float]]
 UNUSED = Line(lambda gamma: (math.nan, math.nan), quadratic=False)
@@ -209,13 +209,36 @@ def test_given_numbers_and_functions() -> None:
 
 
 def test_functions_are_clipped_into_the_unit_interval() -> None:
-    rule = resolve(lambda t: (-3.0, 0.5, 1.0 + 1e-12, math.inf)[t])
-    assert [rule(t, UNUSED) for t in range(4)] == [0.0, 0.5, 1.0, 1.0]
+    given = (-3.0, 0.5, 1.0 + 1e-12, math.inf, np.float32(0.25))
+    assert [within_unit_interval(gamma, 0) for gamma in given] == [0.0, 0.5, 1.0, 1.0, 0.25]
 
 
-def test_functions_must_not_return_nan() -> None:
-    with pytest.raises(ValueError, match="step returned NaN at epoch 3"):
-        resolve(lambda t: math.nan)(3, UNUSED)
+def test_functions_must_return_a_number() -> None:
+    with pytest.raises(ValueError, match="step must give a number, got NaN at epoch 3"):
+        within_unit_interval(math.nan, 3)
+    with pytest.raises(TypeError, match="step must give a number, got None at epoch 3"):
+        within_unit_interval(None, 3)
+
+
+class Overstep:
+    """A step object of the user's own that does not keep to [0, 1]."""
+
+    needs = ()
+
+    def __call__(self, t: int, line: Line) -> float:
+        return 1.7
+
+
+def test_step_objects_are_clipped_too() -> None:
+    X, Y, _ = dt.datasets.make_multitask(n=40, d=5, m=4, rank=2, seed=0)
+    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, step=Overstep(), epochs=3)
+    assert set(result.history.column("gamma")) == {1.0}
+
+
+@pytest.mark.parametrize("options", [{"tol": 0.0}, {"tol": -1.0}, {"max_rounds": 0}])
+def test_line_search_settings_are_checked(options: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        LineSearch(**options)
 
 
 def test_names_and_objects() -> None:

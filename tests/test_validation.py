@@ -249,3 +249,18 @@ def test_precision_is_kept_where_it_can_be(given: Any, kept: Any) -> None:
     floating = as_floating(check_features(np.ones((2, 2), given)))
     assert floating.dtype == kept
     assert floating.dtype.isnative
+
+
+def test_labels_far_beyond_the_rows_are_refused_unless_meant() -> None:
+    labels = np.array([0, 1, 10**9])
+    message = refusal(task=dt.Multinomial(), X=np.ones((3, 2)), y=labels)
+    assert "n_classes" in message
+    few = np.array([0, 1, 4999])
+    result = dt.solve(dt.Multinomial(n_classes=5000), np.eye(3), few, radius=1.0, epochs=2)
+    assert result.W.shape == (3, 5000)
+
+
+def test_a_sparse_matrix_that_points_outside_is_refused() -> None:
+    bad = sp.csr_array(np.eye(3))
+    bad.indices[1] = 7
+    assert_one_sentence_about("X", refusal(X=bad, y=np.ones((3, 3))))

@@ -1,4 +1,4 @@
-"""Low-rank matrices under a trace-norm constraint, learned in-process or on a cluster."""
+"""Low-rank matrices under a trace-norm constraint, learned from data cut into shards."""
 
 from importlib.metadata import version
 

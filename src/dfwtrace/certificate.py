@@ -62,6 +62,7 @@ def certify(
     scale: float = 0.0,
     seed: int = 0,
     wanted: float = 0.0,
+    failure_probability: float = FAILURE_PROBABILITY,
 ) -> Certificate:
     """Bound F(W) - F* from above.
 
@@ -80,16 +81,18 @@ def certify(
         For the Lanczos start.
     wanted : float
         Lanczos stops when the gap could not fall by more than a tenth of itself or of this.
+    failure_probability : float
+        Of the Lanczos bound.
     """
     d, m = gradient.shape
     if d * m <= DENSE_ENTRIES:
         bound, method, probability = dense_bound(gradient.gather()), "dense", 0.0
     else:
-        bound = lanczos_bound(gradient, inner, radius, seed, wanted)
-        method, probability = "lanczos", FAILURE_PROBABILITY
-    if bound == 0.0:  # G = 0: W is optimal, and nothing was rounded
+        bound = lanczos_bound(gradient, inner, radius, seed, wanted, failure_probability)
+        method, probability = "lanczos", failure_probability
+    if bound == 0.0:  # G = 0, as far as can be told: W is optimal
         return Certificate(0.0, 0.0, 0.0, method, probability)
-    rounding = precision * (radius * bound + abs(inner) + scale)
+    rounding = precision * (radius * bound + abs(inner) + abs(scale))
     gap = require_finite(max(inner + radius * bound + rounding, 0.0), "the duality gap")
     return Certificate(gap, bound, rounding, method, probability)
 
@@ -124,7 +127,12 @@ def dense_bound(G: FloatArray) -> float:
 
 
 def lanczos_bound(
-    gradient: GradientOperator, inner: float, radius: float, seed: int, wanted: float
+    gradient: GradientOperator,
+    inner: float,
+    radius: float,
+    seed: int,
+    wanted: float,
+    failure_probability: float,
 ) -> float:
     """An upper bound of σ₁(G) from products alone; see `GolubKahan.upper_bound`."""
     # A stream of its own: the oracle's starts must not be the certificate's.
@@ -132,7 +140,7 @@ def lanczos_bound(
     process = GolubKahan(gradient.times, gradient.transpose_times, start)
     while True:
         process.run(_LANCZOS_STEPS_AT_ONCE)
-        bound = process.upper_bound(FAILURE_PROBABILITY)
+        bound = process.upper_bound(failure_probability)
         looseness = radius * (bound - float(process.singular_values()[0]))
         tight = looseness <= 0.1 * max(inner + radius * bound, wanted)
         if process.exhausted or tight or process.steps >= _LANCZOS_MOST_STEPS:

@@ -11,23 +11,6 @@ from dfwtrace._typing import Array
 
 Record = dict[str, Any]
 
-#: The columns that every record has, in this order.
-COLUMNS = (
-    "epoch",
-    "objective",
-    "gap_estimate",
-    "gap",
-    "sigma",
-    "gamma",
-    "power_iterations",
-    "rank",
-    "rounds",
-    "numbers_sent",
-    "other_rounds",
-    "other_numbers",
-    "seconds",
-)
-
 
 class History(Sequence[Record]):
     """Records of a run, one for each epoch, as rows or as columns.
@@ -50,6 +33,7 @@ class History(Sequence[Record]):
         self._records: list[Record] = []
 
     def append(self, record: Mapping[str, Any]) -> None:
+        """Add a record."""
         self._records.append(dict(record))
 
     @property

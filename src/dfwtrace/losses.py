@@ -18,9 +18,6 @@ from dfwtrace.validation import check_count
 # Rows of scores worked on at once by losses without a kernel of their own: stays in cache.
 _ROWS_AT_ONCE = 256
 
-# W has a column for every class up to the largest label, so larger ones are mistakes.
-_LARGEST_LABEL = 2**31 - 1
-
 
 class Loss(ABC):
     """A smooth convex function of the scores, summed over rows.
@@ -154,8 +151,11 @@ class MultinomialLoss(Loss):
                 f"y must hold class labels as integers from 0, got values of {labels.dtype}."
             )
         lowest, highest = int(labels.min()), int(labels.max())
-        if highest > _LARGEST_LABEL:
-            raise ValueError(f"y must hold class labels as integers from 0, got {highest:.3g}.")
+        if self.n_classes is None and highest >= 1000 + 10 * labels.size:
+            raise ValueError(
+                f"y holds the label {highest:.6g}, far beyond its number of rows: number the "
+                "classes from 0 without gaps, or give n_classes."
+            )
         labels = labels.astype(np.int64)
         if lowest < 0:
             raise ValueError(f"y must hold class labels as integers from 0, got {lowest}.")

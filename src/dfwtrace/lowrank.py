@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.validation import check_count
 
 #: `to_dense` refuses to build more than this many bytes unless it is told to.
 DENSE_LIMIT_BYTES = 1 << 30
@@ -17,9 +18,16 @@ DENSE_LIMIT_BYTES = 1 << 30
 _SMALLEST_SCALE = 1e-100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RankOne:
-    """The matrix ``scale · u vᵀ`` with unit vectors u and v: an atom of the trace-norm ball."""
+    """The matrix ``scale · u vᵀ`` with unit vectors u and v: an atom of the trace-norm ball.
+
+    Parameters
+    ----------
+    scale : float
+    u : array of shape (d,)
+    v : array of shape (m,)
+    """
 
     scale: float
     u: Array
@@ -145,6 +153,7 @@ class LowRankMatrix:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(d, m)."""
         return self._factors.U.shape[0], self._factors.V.shape[0]
 
     @property
@@ -159,6 +168,7 @@ class LowRankMatrix:
 
     @property
     def frobenius_norm(self) -> float:
+        """Root of the sum of the squared singular values, ‖W‖_F."""
         return float(np.linalg.norm(self.singular_values))
 
     @cached_property
@@ -220,8 +230,8 @@ class LowRankMatrix:
         """
         if not 0.0 <= tol < 1.0:
             raise ValueError(f"tol must be at least 0 and below 1, got {tol}.")
-        if max_rank is not None and max_rank < 0:
-            raise ValueError(f"max_rank must not be negative, got {max_rank}.")
+        if max_rank is not None:
+            max_rank = check_count("max_rank", max_rank, 0)
         U, singular, V = self._orthogonalise()
         tails = np.cumsum(singular[::-1])[::-1]  # tails[k] = mass of all values from the k-th on
         total = tails[0] if singular.size else 0.0
@@ -261,9 +271,11 @@ class LowRankMatrix:
         weighted: Array = self.U * self.s.astype(self._factors.U.dtype)
         return weighted
 
-    def __matmul__(self, other: Array) -> Array:
-        product: Array = self._weighted_U() @ (self.V.T @ other)
-        return product
+    def __matmul__(self, other: Any) -> Any:
+        """W B; in factors again if B is a LowRankMatrix."""
+        if isinstance(other, LowRankMatrix):
+            return LowRankMatrix(self._weighted_U() @ (self.V.T @ other.U), other.s, other.V)
+        return self._weighted_U() @ (self.V.T @ other)
 
     def __rmatmul__(self, X: Matrix) -> Array:
         product: Array = np.asarray(X @ self._weighted_U()) @ self.V.T
@@ -279,12 +291,22 @@ class LowRankMatrix:
         )
 
     def __sub__(self, other: LowRankMatrix) -> LowRankMatrix:
-        return self + -1.0 * other if isinstance(other, LowRankMatrix) else NotImplemented
+        return self + -other if isinstance(other, LowRankMatrix) else NotImplemented
 
     def __mul__(self, factor: float) -> LowRankMatrix:
         return LowRankMatrix(self.U, self.s * float(factor), self.V)
 
     __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> LowRankMatrix:
+        return self * (1.0 / float(divisor))
+
+    def __neg__(self) -> LowRankMatrix:
+        return self * -1.0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Only the columns in use, not the room left for more.
+        return LowRankMatrix, (np.array(self.U), self.s, np.array(self.V))
 
     def __repr__(self) -> str:
         d, m = self.shape
@@ -293,6 +315,8 @@ class LowRankMatrix:
 
 def _floating(factor: Any) -> Array:
     array = np.asarray(factor)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"U and V must hold real numbers, got values of {array.dtype}.")
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 

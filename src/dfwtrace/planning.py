@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 # What one core of a present-day machine does. They are fixed, not measured, so that the choice
 # (and with it the bits of the result) does not change from run to run.
@@ -160,6 +161,11 @@ def choose(
 
 def free_memory() -> float | None:
     """Bytes that can be had without swapping, where the system tells."""
+    told = [bytes_free for bytes_free in (_machine_free(), _container_free()) if bytes_free]
+    return min(told, default=None)
+
+
+def _machine_free() -> float | None:
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:
@@ -170,6 +176,16 @@ def free_memory() -> float | None:
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _container_free() -> float | None:
+    """What is left of a control group's limit, as containers have."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
+        return float(limit) - float(used)
+    except (OSError, ValueError):  # no control group, or no limit ("max")
         return None
 
 

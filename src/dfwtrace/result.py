@@ -33,7 +33,8 @@ class Result:
     objective_at_zero : float
         F(0), which `tol` is relative to.
     certificate : Certificate or None
-        How the gap was found.
+        How σ₁ was bounded at this W. The gap may lie below this certificate's, where an earlier
+        one told more about F*.
     plan : Plan
         Which representation was taken, and why.
     """
@@ -49,8 +50,9 @@ class Result:
 
     @property
     def relative_gap(self) -> float:
-        """gap / F(0), what `tol` is compared with."""
-        return self.gap / self.objective_at_zero if self.objective_at_zero > 0.0 else self.gap
+        """gap / |F(0)|, what `tol` is compared with; the gap itself if F(0) = 0."""
+        scale = abs(self.objective_at_zero)
+        return self.gap / scale if scale > 0.0 else self.gap
 
     def __repr__(self) -> str:
         return (

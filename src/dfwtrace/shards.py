@@ -19,7 +19,15 @@ ROWS_IN_BLOCK = 2048
 
 @dataclass(frozen=True)
 class Shard:
-    """What one worker holds: some rows of the features and of the targets."""
+    """What one worker holds: some rows of the features and of the targets.
+
+    Parameters
+    ----------
+    index : int
+        Its place among the shards.
+    X : array or CSR matrix of shape (n_rows, d)
+    y : array or None
+    """
 
     index: int
     X: Matrix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -74,9 +74,9 @@ def solve(
     epochs : int
         Epochs at the most.
     tol : float, optional
-        Stop when the certified gap is at most tol·F(0).
+        Stop when the certified gap is at most tol·|F(0)|.
     max_time : float, optional
-        Stop after the epoch that ends so many seconds after the first began.
+        Stop after the epoch that ends so many seconds after the call.
     certify_every : int, optional
         Certify the gap every so many epochs. At the end it is certified in any case.
     representation : {"auto", "gram", "implicit", "dense", "factored"}
@@ -97,7 +97,7 @@ def solve(
     -------
     Result
         With ``W``, ``objective``, ``gap``, ``status`` and ``history``. Ctrl-C returns the best
-        iterate so far with status "interrupted".
+        iterate so far with status "interrupted"; before the first epoch it is raised as usual.
 
     Examples
     --------
@@ -107,6 +107,7 @@ def solve(
     >>> result.status, result.gap <= 0.05 * result.objective_at_zero
     ('optimal', True)
     """
+    began = time.perf_counter()
     radius = check_positive("radius", radius)
     epochs = check_count("epochs", epochs, 0)
     tol = check_tolerance(tol)
@@ -140,17 +141,17 @@ def solve(
         oracle = setup.lmo.begin(problem.setting())
         workers.take()  # what it took to set up is no epoch's
         at_zero = problem.objective_at_zero
-        rules = Rules(None if tol is None else tol * at_zero, max_time, certify_every, callback)
+        stop_at = None if tol is None else tol * abs(at_zero)
+        rules = Rules(stop_at, max_time, certify_every, callback)
         with display(epochs, progress) as shown:
-            watch = Watch(problem, W, value, rules, shown)
-            outcome = watch.follow(frank_wolfe(problem, W, oracle, rule, epochs))
+            watch = Watch(problem, W, value, rules, shown, began)
+            outcome = watch.follow(frank_wolfe(problem, W, value, oracle, rule, epochs))
     finally:
         workers.close()
-    gap = math.nan if outcome.certificate is None else outcome.certificate.gap
     return Result(
         outcome.W,
         outcome.objective,
-        gap,
+        outcome.gap,
         outcome.status,
         outcome.history,
         at_zero,
@@ -171,7 +172,15 @@ def plan(
 ) -> Plan:
     """Which representation `solve` would take, with the estimated memory and time of all of them.
 
-    Parameters are those of `solve`.
+    Parameters
+    ----------
+    task, X, y, lmo, epochs, representation, engine
+        As for `solve`; the others have no influence.
+
+    Returns
+    -------
+    Plan
+        ``str(plan)`` is a table.
 
     Examples
     --------
@@ -214,6 +223,9 @@ def _prepare(
             f"task must be an object such as LeastSquares(), or have the methods stats and update, "
             f"got {describe(task)}."
         )
+    if hasattr(task, "matvec") != hasattr(task, "rmatvec"):
+        lacking = "rmatvec" if hasattr(task, "matvec") else "matvec"
+        raise TypeError(f"task lacks the method {lacking!r}: products are needed on both sides.")
     engine = LocalEngine() if engine is None else engine
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
@@ -227,7 +239,7 @@ def _prepare(
         X, y = task.check(X, y)
     workload = _workload(X, shape, oracle, engine, epochs)
     if not isinstance(task, ScoresTask):
-        if not isinstance(representation, str) or representation not in ("auto", "own"):
+        if not isinstance(representation, str) or representation != "auto":
             raise ValueError(
                 "representation must be auto for a task of one's own, "
                 f"got {describe(representation)}."
@@ -253,7 +265,6 @@ def _shape(task: Any, X: Matrix, y: Array | None) -> tuple[int, int]:
 
 
 def _workload(X: Matrix, shape: tuple[int, int], lmo: LMO, engine: Engine, epochs: int) -> Workload:
-    iterations = 0.0 if isinstance(lmo, oracles.Naive) else 2.0
     return Workload(
         n=int(X.shape[0]),
         d=shape[0],
@@ -262,8 +273,8 @@ def _workload(X: Matrix, shape: tuple[int, int], lmo: LMO, engine: Engine, epoch
         sparse=sp.issparse(X),
         itemsize=int(X.dtype.itemsize),
         epochs=epochs,
-        products=2.0 * iterations,
-        gathers=isinstance(lmo, oracles.Naive),
+        products=lmo.mean_products(epochs),
+        gathers=lmo.gathers,
         local=lmo.local,
         n_shards=engine.n_shards,
         n_jobs=int(getattr(engine, "n_jobs", 1)),

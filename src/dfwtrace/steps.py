@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, cast
 
 import numpy as np
 
-from dfwtrace.validation import describe
+from dfwtrace.validation import check_count, check_positive, describe
 
 
 class Line:
@@ -64,16 +64,13 @@ class Harmonic:
 
 @dataclass(frozen=True)
 class Given:
-    """γ(t) from a function of the user's, clipped to [0, 1]; a constant is a function too."""
+    """γ(t) from a function of the user's; a constant is a function too."""
 
     rule: Rule
     needs: ClassVar[tuple[str, ...]] = ()
 
     def __call__(self, t: int, line: Line) -> float:
-        gamma = float(self.rule(t))
-        if math.isnan(gamma):
-            raise ValueError(f"step returned NaN at epoch {t}.")
-        return min(max(gamma, 0.0), 1.0)
+        return self.rule(t)
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,23 @@ class LineSearch:
 
     A Newton step is taken while it stays where the minimum can be and is at most half as long as
     the one before. Otherwise the bracket on which φ' changes its sign is halved, or, while there
-    is none yet, the last step doubled. It ends when |φ'| has fallen to `tol` times its first value.
+    is none yet, the last step doubled.
+
+    Parameters
+    ----------
+    tol : float
+        The search ends when |φ'| has fallen to this share of its first value.
+    max_rounds : int
+        Values of γ to try at the most, one round each.
     """
 
     tol: float = 1e-2
     max_rounds: int = 20
     needs: ClassVar[tuple[str, ...]] = ("linesearch",)
+
+    def __post_init__(self) -> None:
+        check_positive("tol", self.tol)
+        check_count("max_rounds", self.max_rounds, 1)
 
     def __call__(self, t: int, line: Line) -> float:
         slope, curvature = line.derivatives(0.0)
@@ -108,6 +116,15 @@ class LineSearch:
                 return gamma
             low, high = (gamma, high) if slope < 0.0 else (low, gamma)
         return low  # φ(low) < φ(0), since φ' < 0 up to there
+
+
+def within_unit_interval(gamma: float, t: int) -> float:
+    """γ clipped to [0, 1], whoever it comes from."""
+    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.integer | np.floating):
+        raise TypeError(f"step must give a number, got {describe(gamma)} at epoch {t}.")
+    if math.isnan(gamma):
+        raise ValueError(f"step must give a number, got NaN at epoch {t}.")
+    return min(max(float(gamma), 0.0), 1.0)
 
 
 def resolve(step: str | float | Rule | Step) -> Step:

@@ -20,6 +20,10 @@ def check_features(X: Any) -> Matrix:
     if sp.issparse(X):
         matrix: Matrix = X if X.format == "csr" else X.tocsr()
         _check_numeric("X", matrix.dtype)
+        try:
+            matrix.check_format(full_check=True)
+        except ValueError as error:
+            raise ValueError(f"X must be a valid sparse matrix, but {error}.") from error
         values = matrix.data
     else:
         matrix = values = _as_array("X", X)

@@ -293,3 +293,25 @@ def test_named_log_schedule_has_the_factor_of_the_task() -> None:
 def test_bad_parameters_are_refused(make: Callable[[], Schedule], name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} must be"):
         make()
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+@pytest.mark.parametrize("lmo", [dt.lmo.Power, dt.lmo.Lanczos])
+def test_observed_ratio_with_more_iterations_than_columns(
+    lmo: Callable[[Schedule], dt.lmo.Power | dt.lmo.Lanczos], m: int
+) -> None:
+    rng = np.random.default_rng(m)
+    X, Y = rng.standard_normal((50, 6)), rng.standard_normal((50, m))
+    oracle = lmo(TheoremLog(lipschitz=100.0, curvature=0.1))
+    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, lmo=oracle, epochs=10)
+    assert result.objective < result.objective_at_zero
+    if lmo is dt.lmo.Power:
+        assert result.history.column("power_iterations").max() > m
+
+
+def test_mean_iterations_are_those_of_the_schedule() -> None:
+    run = PowerRun(setting(shape=(4, 3)))
+    for schedule in (Constant(7), Linear(0.5), Log(3.0), Log(0.5, base=2.0)):
+        mean = np.mean([schedule.iterations(t, run) for t in range(1000)])
+        assert schedule.mean_iterations(1000) == pytest.approx(mean, rel=0.25, abs=0.6)
+    assert Log().mean_iterations(10**9) < 20  # at once, however many epochs

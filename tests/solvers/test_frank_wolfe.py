@@ -88,7 +88,8 @@ def run(
 ) -> list[Iterate]:
     W = start or LowRankMatrix.zeros(problem.shape)
     begun = lmo.resolve(oracle).begin(problem.setting())
-    return list(frank_wolfe(problem, W, begun, steps.resolve(step), epochs))
+    value = problem.evaluate(W)
+    return list(frank_wolfe(problem, W, value, begun, steps.resolve(step), epochs))
 
 
 @pytest.mark.parametrize(("task", "form"), CASES, ids=IDS)

@@ -28,11 +28,9 @@ class Ledger:
     Parameters
     ----------
     workers : Workers
-    n_shards : int
-        N in the counts. It differs from the number of states only where the shards' statistics
-        were summed onto the master once, and no number really travels any more.
     shard_rows : list of int
-        Rows n_j of the N shards.
+        Rows n_j of the N shards that are counted. There are fewer states than shards where the
+        shards' statistics were summed onto the master, and no number really travels any more.
     """
 
     def __init__(self, workers: Workers, shard_rows: list[int]) -> None:

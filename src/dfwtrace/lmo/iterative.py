@@ -37,6 +37,13 @@ class IterativeLMO(ABC):
     def local(self) -> bool:
         return self.start == "sva"
 
+    @property
+    def gathers(self) -> bool:
+        return False
+
+    def mean_products(self, epochs: int) -> float:
+        return 2.0 * self.schedule.mean_iterations(epochs)
+
     @abstractmethod
     def begin(self, setting: Setting) -> IterativeOracle: ...
 

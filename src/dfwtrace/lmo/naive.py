@@ -32,6 +32,10 @@ class Naive:
 
     needs: ClassVar[tuple[str, ...]] = ()
     local: ClassVar[bool] = False
+    gathers: ClassVar[bool] = True
+
+    def mean_products(self, epochs: int) -> float:
+        return 0.0
 
     def begin(self, setting: Setting) -> NaiveOracle:
         return NaiveOracle(setting)

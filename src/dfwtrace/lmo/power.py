@@ -70,7 +70,7 @@ def _observed_ratio(images: list[tuple[FloatArray, FloatArray]]) -> float:
     R: FloatArray = np.linalg.qr(V)[1]
     # Later iterates are nearly parallel; those before the first one that adds nothing are used.
     adds_nothing = np.abs(np.diag(R)) < 1e-8
-    used = int(np.argmax(adds_nothing)) if adds_nothing.any() else len(images)
+    used = int(np.argmax(adds_nothing)) if adds_nothing.any() else adds_nothing.size
     if used < 2:
         return 0.0  # the start was the top vector itself, as far as can be seen
     # With V = QR, the singular values of GQ = (GV)R⁻¹ are Ritz values of G.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from math import floor, inf, log
+from math import floor, log
 
 from dfwtrace.lmo.setting import Constants, Setting
-from dfwtrace.validation import describe
+from dfwtrace.validation import check_count, check_positive, describe
 
 
 @dataclass
@@ -38,6 +38,10 @@ class Schedule(ABC):
     def enough(self, t: int, k: int, run: PowerRun) -> bool:
         """Whether epoch t may stop after k iterations."""
 
+    def mean_iterations(self, epochs: int) -> float:
+        """K(t) on average over so many epochs, or a guess of it: for the cost model."""
+        return 5.0
+
 
 class FixedSchedule(Schedule):
     """A rule that knows K(t) before epoch t begins."""
@@ -54,6 +58,10 @@ class FixedSchedule(Schedule):
 class Constant(FixedSchedule):
     """K(t) = k: converges to a neighbourhood that shrinks as k grows.
 
+    Parameters
+    ----------
+    k : int
+
     Examples
     --------
     >>> import dfwtrace as dt
@@ -64,42 +72,61 @@ class Constant(FixedSchedule):
     k: int = 1
 
     def __post_init__(self) -> None:
-        require(isinstance(self.k, int) and self.k >= 1, "k", "a whole number ≥ 1", self.k)
+        check_count("k", self.k, 1)
 
     def iterations(self, t: int, run: PowerRun) -> int:
-        return self.k
+        return int(self.k)
+
+    def mean_iterations(self, epochs: int) -> float:
+        return float(self.k)
 
 
 @dataclass(frozen=True)
 class Log(FixedSchedule):
-    """K(t) = ⌊1 + c·log t⌋, to base 10 by default, as in the paper's experiments."""
+    """K(t) = ⌊1 + c·log t⌋, to base 10 by default, as in the paper's experiments.
+
+    Parameters
+    ----------
+    factor : float
+        c.
+    base : float
+        Of the logarithm.
+    """
 
     factor: float = 1.0
     base: float = 10.0
 
     def __post_init__(self) -> None:
-        require(0 < self.factor < inf, "factor", "positive and finite", self.factor)
-        require(1 < self.base < inf, "base", "above 1 and finite", self.base)
+        check_positive("factor", self.factor)
+        if check_positive("base", self.base) <= 1:
+            raise ValueError(f"base must be above 1, got {describe(self.base)}.")
 
     def iterations(self, t: int, run: PowerRun) -> int:
         # log(1000)/log(10) is 2.9999999999999996: a hair is added so that breaks fall where meant.
         return floor(1.0 + self.factor * log(max(t, 1)) / log(self.base) + 1e-9)
 
+    def mean_iterations(self, epochs: int) -> float:
+        # The mean of log t over t = 1 … T is about log T - 1.
+        return 1.0 + self.factor * max(log(max(epochs, 1)) - 1.0, 0.0) / log(self.base)
+
 
 @dataclass(frozen=True)
 class Linear(FixedSchedule):
-    """K(t) = ⌊1 + c·t⌋, the O(t) of the theorem with a slope of one's own."""
+    """K(t) = ⌊1 + c·t⌋, the O(t) of the theorem with a slope of one's own.
+
+    Parameters
+    ----------
+    slope : float
+        c.
+    """
 
     slope: float = 1.0
 
     def __post_init__(self) -> None:
-        require(0 < self.slope < inf, "slope", "positive and finite", self.slope)
+        check_positive("slope", self.slope)
 
     def iterations(self, t: int, run: PowerRun) -> int:
         return floor(1.0 + self.slope * t)
 
-
-def require(holds: bool, name: str, what: str, value: object) -> None:
-    """Refuse a parameter in one sentence."""
-    if not holds:
-        raise ValueError(f"{name} must be {what}, got {describe(value)}.")
+    def mean_iterations(self, epochs: int) -> float:
+        return 1.0 + 0.5 * self.slope * epochs

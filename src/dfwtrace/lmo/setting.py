@@ -54,6 +54,13 @@ class LMO(Protocol):
     def local(self) -> bool:
         """True if the oracle looks at the shards' own gradients, not only at their sum."""
 
+    @property
+    def gathers(self) -> bool:
+        """True if the oracle gathers the dense gradient."""
+
+    def mean_products(self, epochs: int) -> float:
+        """Products with a gradient in an epoch, on average over so many: for the cost model."""
+
     def begin(self, setting: Setting) -> Oracle: ...
 
 

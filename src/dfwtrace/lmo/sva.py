@@ -31,6 +31,10 @@ class SVA:
 
     needs: ClassVar[tuple[str, ...]] = ()
     local: ClassVar[bool] = True
+    gathers: ClassVar[bool] = False
+
+    def mean_products(self, epochs: int) -> float:
+        return 40.0  # a guess: each shard iterates its own pair until it stands still
 
     def begin(self, setting: Setting) -> SVAOracle:
         return SVAOracle(setting)
@@ -62,4 +66,6 @@ def averaged_pair(gradient: GradientOperator, seed: int) -> tuple[FloatArray, Fl
     agreement = np.linalg.svd(weighted, full_matrices=False)[2][0]
     average = weighted @ np.where(agreement < 0.0, -1.0, 1.0)
     d = gradient.shape[0]
+    if not (average[:d].any() and average[d:].any()):  # the pairs cancel: the heaviest decides
+        average = weighted[:, int(np.argmax(np.linalg.norm(weighted, axis=0)))]
     return unit(average[:d])[0], unit(average[d:])[0]

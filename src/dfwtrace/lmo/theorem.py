@@ -6,9 +6,10 @@ With γ = 2/(t+2), an error of ½ δ γ C_F in every subproblem gives F(W_t) - F
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, inf, log
+from math import ceil, log
 
-from dfwtrace.lmo.schedules import FixedSchedule, PowerRun, Schedule, require
+from dfwtrace.lmo.schedules import FixedSchedule, PowerRun, Schedule
+from dfwtrace.validation import check_positive, describe
 
 # σ₂/σ₁ that the logarithmic bound assumes until it has been observed, and never exceeds.
 _BETA_AT_FIRST = 0.9
@@ -26,10 +27,10 @@ class _TheoremSchedule(FixedSchedule):
     m: int | None = None
 
     def __post_init__(self) -> None:
-        require(0 < self.delta < inf, "delta", "positive and finite", self.delta)
+        check_positive("delta", self.delta)
         for name in ("lipschitz", "curvature", "radius", "m"):
-            value = getattr(self, name)
-            require(value is None or 0 < value < inf, name, "positive and finite", value)
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
 
     @property
     def needs_constants(self) -> bool:
@@ -45,6 +46,9 @@ class _TheoremSchedule(FixedSchedule):
         assert curvature is not None
         radius = self.radius or run.setting.radius
         return radius * lipschitz * (t + 2) / (self.delta * curvature)
+
+    def mean_iterations(self, epochs: int) -> float:
+        return 1.0 + 0.5 * epochs  # a guess: the constants are not known yet
 
     def linear_bound(self, t: int, run: PowerRun) -> int:
         """1 + ⌈μ L (t+2) ln m / (δ C_F)⌉."""
@@ -92,8 +96,8 @@ class TheoremLog(_TheoremSchedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within = self.beta is None or 0 < self.beta < 1
-        require(within, "beta", "between 0 and 1", self.beta)
+        if self.beta is not None and check_positive("beta", self.beta) >= 1:
+            raise ValueError(f"beta must be below 1, got {describe(self.beta)}.")
 
     @property
     def observes_ratio(self) -> bool:
@@ -129,9 +133,9 @@ class Adaptive(Schedule):
     curvature: float | None = None
 
     def __post_init__(self) -> None:
-        require(0 < self.delta < inf, "delta", "positive and finite", self.delta)
-        given = self.curvature is None or 0 < self.curvature < inf
-        require(given, "curvature", "positive and finite", self.curvature)
+        check_positive("delta", self.delta)
+        if self.curvature is not None:
+            check_positive("curvature", self.curvature)
 
     @property
     def needs_constants(self) -> bool:

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dfwtrace.lmo import Oracle
 from dfwtrace.lowrank import LowRankMatrix, RankOne
 from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.problem import Problem
-from dfwtrace.steps import Step
+from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.steps import Step, within_unit_interval
 
 
 def frank_wolfe(
-    problem: Problem, W: LowRankMatrix, oracle: Oracle, step: Step, epochs: int
+    problem: Problem, W: LowRankMatrix, start: Value, oracle: Oracle, step: Step, epochs: int
 ) -> Iterator[Iterate]:
-    """Yield W_1, W_2, … from the W that the shards' states stand at; end early if ∇F = 0."""
-    inner = problem.evaluate(W).inner
+    """Yield W_1, W_2, … from W, where the shards' states and `start` are; end early if ∇F = 0."""
+    inner = start.inner
     for t in range(epochs):
         with problem.counted_for_oracle():
             u, v, sigma, iterations = oracle(problem.gradient, t)  # lines 4-10: σ ≈ σ₁(∇F(W_t))
@@ -24,14 +24,14 @@ def frank_wolfe(
             return
         atom = RankOne(-problem.radius, u, v)
         line = problem.line(atom)
-        gamma = step(t, line)  # line 11
+        gamma = within_unit_interval(step(t, line), t)  # line 11
         gap_estimate = inner + problem.radius * sigma  # ⟨W_t - atom, ∇F(W_t)⟩
         if math.isnan(sigma):  # SVA does not know its σ; a line search has seen φ'(0)
             gap_estimate = -line.first_slope
             sigma = (gap_estimate - inner) / problem.radius
         problem.update(atom, gamma)  # line 12, on the workers
         W = W.toward(atom, gamma)  # line 12, on the master
-        if W.rank > max(64, 2 * min(W.shape)):  # more atoms than any rank needs
+        if W.rank > 64 + 1.25 * min(W.shape):  # more atoms than any rank needs
             W = W.compress()
             problem.restart(W)
         objective, inner = problem.evaluate(W)

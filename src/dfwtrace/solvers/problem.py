@@ -119,7 +119,9 @@ class Problem:
         finally:
             self.workers.count_for_oracle(False)
 
-    def certificate(self, inner: float, wanted: float = 0.0) -> Certificate:
+    def certificate(
+        self, inner: float, wanted: float = 0.0, failure_probability: float = FAILURE_PROBABILITY
+    ) -> Certificate:
         """A true upper bound of F(W) - F* at the present W."""
         return certify(
             self.gradient,
@@ -129,6 +131,7 @@ class Problem:
             scale=0.0 if math.isnan(self.objective_at_zero) else self.objective_at_zero,
             seed=self.seed,
             wanted=wanted,
+            failure_probability=failure_probability,
         )
 
     def setting(self) -> Setting:
@@ -155,4 +158,4 @@ class Problem:
             self.gradient.times, self.gradient.transpose_times, rng.standard_normal(m)
         )
         lipschitz = bound(gradient) + 2.0 * largest * self.radius
-        return Constants(lipschitz, 4.0 * largest * self.radius**2)
+        return Constants(lipschitz, 4.0 * largest * self.radius * self.radius)

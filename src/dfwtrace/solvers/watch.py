@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dfwtrace.certificate import Certificate
+from dfwtrace.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.history import History, Record
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.result import Status
@@ -47,6 +47,7 @@ class Outcome:
 
     W: LowRankMatrix
     objective: float
+    gap: float
     certificate: Certificate | None
     status: Status
     history: History
@@ -56,13 +57,21 @@ class Watch:
     """One run, followed from the value at its start to its outcome."""
 
     def __init__(
-        self, problem: Problem, W: LowRankMatrix, start: Value, rules: Rules, display: Display
+        self,
+        problem: Problem,
+        W: LowRankMatrix,
+        start: Value,
+        rules: Rules,
+        display: Display,
+        began: float | None = None,
     ) -> None:
         self._problem, self._rules, self._display = problem, rules, display
         self._history = History()
-        self._began = time.perf_counter()
+        self._began = time.perf_counter() if began is None else began
         self._W, self._value = W, start
         self._certificate: Certificate | None = None
+        self._n_certificates = 0
+        self._lower_bound = -math.inf  # max over certified W of F(W) - gap: what is known of F*
         self._best: tuple[float, LowRankMatrix, Certificate | None] = (start.objective, W, None)
         self._certify_from = 0  # no certificate is tried on the tolerance's account before
 
@@ -73,8 +82,10 @@ class Watch:
             if self._certificate is None:
                 self._certificate = self._certify()
                 if self._history:
-                    self._history[-1]["gap"] = self._certificate.gap
-            if self._certificate.gap <= (self._rules.tol or 0.0):
+                    self._history[-1]["gap"] = self._gap()
+            # Without a tolerance, a gap within its own rounding counts as none.
+            tol = self._rules.tol
+            if self._gap() <= (self._certificate.rounding if tol is None else tol):
                 status = "optimal"
             return self._outcome(self._value.objective, self._W, self._certificate, status)
         except KeyboardInterrupt:
@@ -83,7 +94,8 @@ class Watch:
     def _outcome(
         self, objective: float, W: LowRankMatrix, certificate: Certificate | None, status: Status
     ) -> Outcome:
-        return Outcome(W.compress(), objective, certificate, status, self._history)
+        gap = self._gap_of(objective, certificate)
+        return Outcome(W.compress(), objective, gap, certificate, status, self._history)
 
     def _follow(self, iterates: Iterator[Iterate]) -> Status:
         for iterate in iterates:
@@ -113,12 +125,33 @@ class Watch:
         return not iterate.gap_estimate > self._rules.tol
 
     def _certify(self) -> Certificate:
-        return self._problem.certificate(self._value.inner, wanted=self._rules.tol or 0.0)
+        self._n_certificates += 1
+        certificate = self._problem.certificate(
+            self._value.inner,
+            wanted=self._rules.tol or 0.0,
+            # ½ + ¼ + … of it, so that all of a run's certificates together fail that seldom.
+            failure_probability=FAILURE_PROBABILITY / 2.0**self._n_certificates,
+        )
+        lower_bound = self._value.objective - certificate.gap
+        if not math.isnan(lower_bound):
+            self._lower_bound = max(self._lower_bound, lower_bound)
+        return certificate
+
+    def _gap(self) -> float:
+        """The certified gap at the present W."""
+        return self._gap_of(self._value.objective, self._certificate)
+
+    def _gap_of(self, objective: float, certificate: Certificate | None) -> float:
+        """F(W) - F* is at most W's own gap, and at most F(W) less any lower bound of F*."""
+        own = math.inf if certificate is None else certificate.gap
+        known = objective - self._lower_bound
+        gap = own if math.isnan(known) else min(own, max(known, 0.0))
+        return gap if gap < math.inf else math.nan
 
     def _reached_tolerance(self) -> bool:
         if self._certificate is None or self._rules.tol is None:
             return False
-        if self._certificate.gap <= self._rules.tol:
+        if self._gap() <= self._rules.tol:
             return True
         # A certificate costs several epochs: try again only after a few more.
         epochs = len(self._history)
@@ -131,7 +164,7 @@ class Watch:
             "epoch": iterate.epoch,
             "objective": iterate.objective,
             "gap_estimate": iterate.gap_estimate,
-            "gap": self._certificate.gap if self._certificate else math.nan,
+            "gap": self._gap() if self._certificate else math.nan,
             "sigma": iterate.sigma,
             "gamma": iterate.gamma,
             "power_iterations": iterate.power_iterations,

@@ -34,10 +34,15 @@ class ShardProgram:
         self.task = task
         self.shape = shape
 
+    def _held(self, n_rows: int, state: Any, method: str) -> Held:
+        if state is None:
+            raise TypeError(f"task.{method} must return the state, got None.")
+        return Held(n_rows, state)
+
     def stats(self, shard: Any, U: Array, s: Array, V: Array) -> Held:
         if shard.n_rows == 0:
             return Held(0, None)
-        return Held(shard.n_rows, self.task.stats(shard, LowRankMatrix(U, s, V)))
+        return self._held(shard.n_rows, self.task.stats(shard, LowRankMatrix(U, s, V)), "stats")
 
     def update(
         self, held: Held, scale: float, u: Array, v: Array, gamma: float, *expected: int
@@ -48,36 +53,39 @@ class ShardProgram:
         state = held.state
         if expected and hasattr(self.task, "expect"):
             state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
-        return Held(held.n_rows, self.task.update(state, RankOne(scale, u, v), gamma))
+        state = self.task.update(state, RankOne(scale, u, v), gamma)
+        return self._held(held.n_rows, state, "update")
 
     def matvec(self, held: Held, V: Array) -> FloatArray:
         """∇F_j V for a vector or a block of vectors."""
         if held.n_rows == 0:
             return np.zeros((self.shape[0], *V.shape[1:]))
         if hasattr(self.task, "matvec"):
-            return _reply(self.task.matvec(held.state, V))
-        return _reply(self.gradient(held) @ V)
+            shape = (self.shape[0], *V.shape[1:])
+            return _reply(self.task.matvec(held.state, V), "task.matvec", shape)
+        return self.gradient(held) @ V
 
     def rmatvec(self, held: Held, U: Array) -> FloatArray:
         """∇F_jᵀ U for a vector or a block of vectors."""
         if held.n_rows == 0:
             return np.zeros((self.shape[1], *U.shape[1:]))
         if hasattr(self.task, "rmatvec"):
-            return _reply(self.task.rmatvec(held.state, U))
-        return _reply(self.gradient(held).T @ U)
+            shape = (self.shape[1], *U.shape[1:])
+            return _reply(self.task.rmatvec(held.state, U), "task.rmatvec", shape)
+        return self.gradient(held).T @ U
 
     def gradient(self, held: Held) -> FloatArray:
         """∇F_j as a dense array."""
         if held.n_rows == 0:
             return np.zeros(self.shape)
         if hasattr(self.task, "gradient"):
-            return _reply(self.task.gradient(held.state))
+            return _reply(self.task.gradient(held.state), "task.gradient", self.shape)
         gradient = dense_gradient(held.state)
         if gradient is not None:
-            return _reply(gradient)
+            return _reply(gradient, "grad", self.shape)
         if not hasattr(self.task, "matvec"):
             raise TypeError("task has neither matvec and rmatvec nor a state with a dense `grad`.")
-        return _reply(self.task.matvec(held.state, np.eye(self.shape[1])))
+        return self.matvec(held, np.eye(self.shape[1]))
 
     def report(self, held: Held) -> FloatArray:
         """[F_j(W), ⟨W, ∇F_j(W)⟩], with NaN for what the task does not tell."""
@@ -95,12 +103,14 @@ class ShardProgram:
         """[φ_j'(γ), φ_j''(γ)] along the segment from W to the atom."""
         if held.n_rows == 0:
             return np.zeros(2)
-        return _reply(self.task.linesearch(held.state, RankOne(scale, u, v), gamma))
+        derivatives = self.task.linesearch(held.state, RankOne(scale, u, v), gamma)
+        return _reply(derivatives, "task.linesearch", (2,))
 
     def curvature_product(self, held: Held, U: Array) -> FloatArray:
         if held.n_rows == 0:
             return np.zeros_like(U)
-        return _reply(self.task.curvature_product(held.state, U))
+        product = self.task.curvature_product(held.state, U)
+        return _reply(product, "task.curvature_product", U.shape)
 
     def local_pair(self, held: Held, seed: int) -> FloatArray:
         """The top singular pair (u_j, v_j) of ∇F_j, one behind the other; zeros if ∇F_j = 0."""
@@ -122,9 +132,14 @@ class ShardProgram:
 
     def moments(self, shard: Any) -> FloatArray:
         """The shard's second moments, for tasks that need no more than their sum."""
-        return _reply(self.task.moments(shard))
+        moments: FloatArray = self.task.moments(shard)
+        return moments
 
 
-def _reply(value: Any) -> FloatArray:
-    """Every reply of a round is one float64 array."""
-    return np.asarray(value, dtype=np.float64)
+def _reply(value: Any, what: str, shape: tuple[int, ...]) -> FloatArray:
+    """Every reply of a round is one dense float64 array; a task of one's own may err."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or array.shape != shape:
+        kind = f"shape {array.shape}" if array.dtype.kind in "biuf" else type(value).__name__
+        raise TypeError(f"{what} must give a dense real array of shape {shape}, got {kind}.")
+    return array.astype(np.float64, copy=False)
