@@ -8,6 +8,7 @@ representation, oracle and engine follows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Loss(ABC):
     name: str
     quadratic: bool = False
     smoothness: float
+    #: A compiled `advance`, if there is one.
+    kernel: Callable[..., tuple[float, float]] | None = None
 
     @abstractmethod
     def check_targets(self, y: Array | None) -> tuple[Array, int]:
@@ -68,6 +71,8 @@ class Loss(ABC):
 
         All in one go, because rows are in cache then: `ahead` is what R will be multiplied by next.
         """
+        if self.kernel is not None:
+            return self.kernel(S, y, S.dtype.type(decay), q, v, R, ahead, product)
         value = inner = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
@@ -97,6 +102,7 @@ class SquaredLoss(Loss):
     name = "least squares"
     quadratic = True
     smoothness = 1.0
+    kernel = staticmethod(squared_advance)
 
     def check_targets(self, y: Array | None) -> tuple[Array, int]:
         targets = _require(y)
@@ -115,26 +121,13 @@ class SquaredLoss(Loss):
     def curvature(self, S: Array, R: Array, D: Array) -> float:
         return inner_product(D, D)
 
-    def advance(
-        self,
-        S: Array,
-        y: Array,
-        decay: float,
-        q: Array,
-        v: Array,
-        R: Array,
-        ahead: Array,
-        product: Array,
-    ) -> tuple[float, float]:
-        value, inner = squared_advance(S, y, S.dtype.type(decay), q, v, R, ahead, product)
-        return value, inner
-
 
 class MultinomialLoss(Loss):
     """-log softmax(s)_y = log Σ_c exp(s_c) - s_y, with a column of scores for every class."""
 
     name = "multinomial"
     smoothness = 0.5  # of diag(p) - ppᵀ: half, for two classes of probability ½
+    kernel = staticmethod(softmax_advance)
 
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = None if n_classes is None else check_count("n_classes", n_classes, 2)
@@ -170,20 +163,6 @@ class MultinomialLoss(Loss):
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
         return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1])[0]
-
-    def advance(
-        self,
-        S: Array,
-        y: Array,
-        decay: float,
-        q: Array,
-        v: Array,
-        R: Array,
-        ahead: Array,
-        product: Array,
-    ) -> tuple[float, float]:
-        value, inner = softmax_advance(S, y, S.dtype.type(decay), q, v, R, ahead, product)
-        return value, inner
 
     def along(self, S: Array, y: Array, gamma: float, q: Array, v: Array) -> tuple[float, float]:
         scratch = np.empty(S.shape[1], S.dtype)
