@@ -62,7 +62,8 @@ class LocalWorkers:
         self._shards = list(shards)
         self._states: list[Any] = list(shards)
         self._n_jobs = min(n_jobs, len(self._shards))
-        self._pool = ThreadPoolExecutor(self._n_jobs, "dfwtrace") if self._n_jobs > 1 else None
+        helpers = self._n_jobs - 1  # beside the thread that calls
+        self._pool = ThreadPoolExecutor(helpers, "dfwtrace") if helpers else None
         # One BLAS thread a shard: shards run side by side, and bits do not depend on n_jobs.
         hold_single_threaded()
         self._release = weakref.finalize(self, release)  # also if nobody calls `close`
@@ -110,13 +111,8 @@ class LocalWorkers:
         self._states, self._shards = [], []
 
     def _each(self, work: Callable[[int], None]) -> None:
-        """Run `work` on every shard index; each thread takes the next one that is left."""
-        indices = range(len(self._states))
-        if self._pool is None:
-            for j in indices:
-                work(j)
-            return
-        left = iter(indices)
+        """Run `work` on every shard index; each thread, this one too, takes the next one left."""
+        left = iter(range(len(self._states)))
         lock, stop = threading.Lock(), threading.Event()
 
         def take() -> None:
@@ -125,15 +121,21 @@ class LocalWorkers:
                     j = next(left, None)
                 if j is None:
                     return
-                work(j)
+                try:
+                    work(j)
+                except BaseException:
+                    stop.set()
+                    raise
 
-        futures = [self._pool.submit(take) for _ in range(self._n_jobs)]
+        others = [self._pool.submit(take) for _ in range(self._n_jobs - 1)] if self._pool else []
         try:
-            for future in futures:
-                future.result()
+            take()
         finally:  # an error or Ctrl-C: no thread may go on with states that nobody will read
             stop.set()
-            wait(futures)
+            started = [other for other in others if not other.cancel()]
+            wait(started)
+        for other in started:
+            other.result()
 
 
 def _usable_cores() -> int:
