@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +20,8 @@ def require_finite(value: Number, what: str) -> Number:
     >>> require_finite(1.5, "the objective")
     1.5
     """
-    if not np.all(np.isfinite(value)):
+    finite = math.isfinite(value) if isinstance(value, float) else np.isfinite(value).all()
+    if not finite:
         raise ArithmeticError(
             f"X, y or radius is too large for the precision of the data: {what} is not finite; "
             "rescale the data or use float64."

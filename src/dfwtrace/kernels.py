@@ -24,13 +24,13 @@ _EXACT = {"contract", "nnan", "nsz"}
 
 
 @intrinsic
-def _bits_as_float(typing_context: Any, bits: Any) -> Any:  # pragma: no cover (compiled)
+def _bits_as_float(typing_context: Any, bits: Any) -> Any:
     """Read an integer's bits as a floating-point number of the same width."""
     return (types.float32 if bits == types.int32 else types.float64)(bits), _bitcast
 
 
 @intrinsic
-def _float_as_bits(typing_context: Any, number: Any) -> Any:  # pragma: no cover (compiled)
+def _float_as_bits(typing_context: Any, number: Any) -> Any:
     """Read a floating-point number's bits as an integer of the same width."""
     return (types.int32 if number == types.float32 else types.int64)(number), _bitcast
 
@@ -40,7 +40,7 @@ def _bitcast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 @intrinsic
-def _larger(typing_context: Any, a: Any, b: Any) -> Any:  # pragma: no cover (compiled)
+def _larger(typing_context: Any, a: Any, b: Any) -> Any:
     """The larger of two numbers, neither NaN: unlike `max`, it becomes a vector instruction."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
