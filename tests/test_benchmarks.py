@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import dfwtrace as dt
@@ -17,19 +23,30 @@ import dfwtrace as dt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import __main__ as command
-from benchmarks import epoch_floor, growth, lmo_accuracy, memory
+from benchmarks import (
+    epoch_floor,
+    growth,
+    lmo_accuracy,
+    memory,
+    scaling,
+    scaling_costs,
+    spark_loading,
+)
 from benchmarks.harness import Row, epoch_seconds, in_turn
-from benchmarks.machine import OtherWork
+from benchmarks.machine import OtherWork, OwnTime
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def check(row: Row, benchmark: str) -> None:
+def check(row: Row, benchmark: str, sizes: Sequence[str] = "ndm") -> None:
     assert row.benchmark == benchmark
     assert row.case
-    assert set(row.sizes) == {"n", "d", "m"}
+    assert set(row.sizes) == set(sizes)
     assert all(size > 0 for size in row.sizes.values())
     assert math.isfinite(row.ratio)
     assert row.ratio > 0.0
-    assert row.target == getattr(command.SUITE[benchmark], "TARGET", None)
+    assert row.target in (None, getattr(command.SUITE[benchmark], "TARGET", None))
     assert row.met is (None if row.target is None else row.ratio <= row.target)
     assert all(math.isfinite(seconds) and seconds > 0.0 for seconds in row.seconds.values())
     assert all(math.isfinite(number) for number in row.detail.values())
@@ -85,7 +102,7 @@ def test_memory_stays_far_below_a_dense_matrix() -> None:
     assert {row.case.split(",")[0] for row in rows} == {"least squares", "multinomial"}
     for row in rows:
         check(row, "memory")
-        assert row.met  # bytes do not depend on the clock
+        assert row.met is True  # bytes do not depend on the clock
 
 
 def test_lanczos_is_never_worse_than_power() -> None:
@@ -116,7 +133,7 @@ def test_command_prints_a_table_and_appends_rows(
         assert record["target"] == 1.3
         assert set(record["sizes"]) == {"n", "d", "m"}
         assert set(record["seconds"]) == {"solve", "products"}
-        assert set(record["versions"]) == {"python", "dfwtrace", "numpy", "scipy", "numba"}
+        assert set(record["versions"]) >= {"python", "dfwtrace", "numpy", "scipy", "numba"}
         assert record["versions"]["dfwtrace"] == dt.__version__
         assert record["cpu"]
         assert record["cores"] >= 1
@@ -138,16 +155,72 @@ def test_command_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str
     assert arguments[0] in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not tell")
+def test_names_are_given_by_their_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--scale", "toy", "--repeat", "1", "--only", "least", "--only", "lmo"]
+    assert command.main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert [name for name in command.SUITE if f"{name}: " in printed] == [
+        "least_squares",
+        "lmo_accuracy",
+    ]
+
+
+def test_left_out_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)  # as if it were not installed
+    arguments = ["--scale", "toy", "--only", "spark", "--only", "scaling"]
+    scaling_costs.measure.cache_clear()
+    assert command.main([*arguments, "--results", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("left out: pyspark is not installed") == 5
+    assert not list(tmp_path.iterdir())
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not tell")
+
+
+@needs_proc
 def test_other_work_is_seen() -> None:
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    # The shell ends at once, and nobody is left who could count its child as a descendant.
+    order = '"$0" -c "while True: pass" >/dev/null & echo $!'
+    shell = subprocess.run(["sh", "-c", order, sys.executable], stdout=subprocess.PIPE, check=True)
     try:
         with OtherWork() as others:
             time.sleep(0.5)
     finally:
-        busy.kill()
-        busy.wait()
+        os.kill(int(shell.stdout), signal.SIGKILL)
     assert 0.0 < others.share <= 1.05  # the system counts in ticks of a hundredth of a second
+
+
+@needs_proc
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("looks_while_it_runs", [True, False])
+def test_descendants_work_is_own_work(waits: bool, looks_while_it_runs: bool) -> None:
+    busy = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    ignore = "" if waits else "signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    parent = (
+        f"import signal, subprocess, sys; {ignore}"
+        f"subprocess.Popen([sys.executable, '-c', {busy!r}]).wait(); print(flush=True); input()"
+    )
+    own = OwnTime()
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()  # it has worked
+        if looks_while_it_runs:
+            own.look()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()  # it has ended
+        own.look()
+        process.communicate(b"\n")
+    if waits or looks_while_it_runs:
+        assert 0.45 <= own.seconds < 0.95  # all of it, and only once
+    else:
+        assert own.seconds < 0.45  # nobody can tell any more
 
 
 def test_measures_take_turns_after_a_warm_up() -> None:
@@ -163,8 +236,84 @@ def test_measures_take_turns_after_a_warm_up() -> None:
     assert times["b"].tolist() == [4.0, 6.0]
 
 
+def test_measures_may_be_of_several_numbers() -> None:
+    numbers = iter(range(6))
+    times = in_turn(2, {"pair": lambda: [next(numbers), next(numbers)]})
+    assert times["pair"].tolist() == [[2, 4], [3, 5]]
+
+
 def test_epoch_seconds_leave_out_the_start() -> None:
     X, Y, _ = dt.datasets.make_multitask(n=30, d=4, m=3, rank=2, seed=0)
     result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=6, progress=False)
     seconds = result.history.column("seconds")
     assert epoch_seconds(result, skip=2).tolist() == (seconds[3:] - seconds[2:-1]).tolist()
+
+
+# With Spark
+
+
+def test_rounds_are_compared_with_two_kinds_of_job(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--scale", "toy", "--repeat", "1", "--only", "spark_rounds"]
+    assert command.main([*arguments, "--results", str(tmp_path)]) == 0
+    assert "≤ 0.01" in capsys.readouterr().out
+    (path,) = tmp_path.iterdir()
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [record["case"] for record in records] == [
+        "job: map-reduce engine",
+        "job: map and collect",
+    ]
+    for record in records:
+        assert record["sizes"] == {"numbers": 10, "workers": 2}
+        assert record["ratio"] == record["seconds"]["resident"] / record["seconds"]["job"]
+        assert {"pyspark", "pyarrow"} <= set(record["versions"])
+    assert spark.range(3).count() == 3  # a session that was there before is not stopped
+
+
+def test_epochs_on_spark_are_compared_with_local_ones(spark: SparkSession) -> None:
+    resident, jobs = command.SUITE["spark_epoch"].run("toy", 1)
+    for row in (resident, jobs):
+        check(row, "spark_epoch")
+        assert set(row.seconds) == {"epoch", "against", "compute", "wait", "reduce"}
+    assert resident.target == 1.3
+    assert jobs.target is None
+
+
+def test_loading_is_compared_with_reading(spark: SparkSession) -> None:
+    (row,) = spark_loading.run("toy", 1)
+    check(row, "spark_loading")
+    seconds = row.seconds
+    assert row.ratio == (seconds["survey"] + seconds["start"]) / seconds["pyarrow"]
+
+
+def test_parquet_is_read_as_it_was_written(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    X = np.arange(30.0, dtype=np.float32).reshape(10, 3)
+    y = np.arange(10)
+    spark_loading.write(tmp_path, X, y)
+    assert len(list(tmp_path.iterdir())) == 4
+    X_read, y_read = spark_loading.read(tmp_path)
+    assert X_read.dtype == np.float32
+    assert np.array_equal(X_read, X)
+    assert np.array_equal(y_read, y)
+
+
+def test_scaling_is_predicted_and_checked(spark: SparkSession) -> None:
+    checks = command.SUITE["scaling_check"].run("toy", 1)
+    assert [row.case for row in checks] == ["N=1", "N=2"]
+    for row in checks:
+        check(row, "scaling_check")
+        assert row.ratio == row.seconds["predicted"] / row.seconds["measured"]
+        assert 0.5 < row.detail["numbers / bytes on wire"] < 1.0  # vectors of 30 and 40 numbers
+    forecasts = scaling.run("toy", 1)
+    assert [row.case for row in forecasts] == [f"N={2**k}" for k in range(13)]
+    for row in forecasts:
+        check(row, "scaling")
+        assert row.seconds["star, 1 Gb/s"] > row.seconds["star, 10 Gb/s"] > row.seconds["compute"]
+        assert row.seconds["tree, 1 Gb/s"] > row.seconds["tree, 10 Gb/s"] > row.seconds["compute"]
+    assert forecasts[-1].seconds["tree, 1 Gb/s"] < forecasts[-1].seconds["star, 1 Gb/s"]
+    lines = scaling.markdown([asdict(row) for row in forecasts]).splitlines()
+    assert len(lines) == 2 + len(forecasts)
+    assert lines[-1].startswith("| 4096 |")
+    assert len({line.count("|") for line in lines}) == 1

@@ -56,10 +56,24 @@ def run(page: Path) -> dict[str, Any]:
     return namespace
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+ON_SPARK = [page for page in PAGES if "SparkSession" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in ON_SPARK], ids=lambda p: p.name)
 def test_python_on_the_page_runs_and_prints_what_is_shown(page: Path) -> None:
     assert list(steps(page)), "a page without an example"
     run(page)
+
+
+@pytest.mark.parametrize("page", ON_SPARK, ids=lambda page: page.name)
+def test_python_on_a_page_about_spark_runs_in_the_session_that_is_there(
+    page: Path, spark: Any
+) -> None:
+    run(page)
+
+
+def test_there_are_pages_about_spark() -> None:
+    assert [page.name for page in ON_SPARK] == ["cluster.md"]
 
 
 @pytest.mark.parametrize("page", [*PAGES, *PLAIN], ids=lambda page: page.name)

@@ -102,6 +102,6 @@ def test_a_product_is_one_round(operator_of: Build) -> None:
     sent = []
     for product in (lambda: G.times(np.ones(M)), lambda: G.transpose_times(np.ones(D)), G.gather):
         product()
-        _, traffic = G.workers.take()
+        _, traffic, _ = G.workers.take()
         sent.append((traffic.rounds, traffic.numbers))
     assert sent == [(1, SHARDS * (D + M)), (1, SHARDS * (D + M)), (1, SHARDS * D * M)]

@@ -187,6 +187,20 @@ def test_labels_may_be_whole_floats_or_a_column() -> None:
     assert MultinomialLoss(n_classes=5).check_targets(np.array([0, 1]))[1] == 5
 
 
+def test_labels_may_be_looked_at_some_at_a_time() -> None:
+    """What only all of y can tell waits for the width of all of it."""
+    loss = MultinomialLoss()
+    assert [loss.check_targets(np.full(2, label))[1] for label in (0, 3)] == [1, 4]
+    loss.check_width(2, 1)
+    loss.check_width(1010, 1)
+    with pytest.raises(ValueError, match="y must hold at least two classes"):
+        loss.check_width(1, 100)
+    with pytest.raises(ValueError, match="y holds the label 1010, far beyond"):
+        loss.check_width(1011, 1)
+    MultinomialLoss(n_classes=5000).check_width(5000, 1)
+    SquaredLoss().check_width(10**9, 1)
+
+
 @pytest.mark.parametrize("n_classes", [1, 0, -3, 2.5, float("nan")])
 def test_a_number_of_classes_is_a_whole_number_from_two(n_classes: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="n_classes"):

@@ -12,7 +12,15 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dfwtrace.shards import RowBlocks, Shard, shard_bounds, slice_rows, split_rows
+from dfwtrace.shards import (
+    ROWS_IN_BLOCK,
+    RowBlocks,
+    Shard,
+    compressed_rows,
+    shard_bounds,
+    slice_rows,
+    split_rows,
+)
 
 LAYOUTS = [np.asarray, np.asfortranarray, sp.csr_array, sp.csr_matrix]
 
@@ -106,3 +114,80 @@ def test_float32_rows_stay_so_and_their_sums_do_not(layout: Any) -> None:
     total = blocks.transpose_times(np.ones(101, np.float32))
     assert total.dtype == np.float64
     assert total[0] == 2.0**24 + 100
+
+
+def digest(X: Any, y: Any) -> bytes:
+    return Shard(0, X, y).digest()
+
+
+def changed(array: Any, place: Any = -1) -> Any:
+    """The same array but for the last bit of one number."""
+    other = array.copy()
+    other[place] = np.nextafter(other[place], np.inf) if other.dtype.kind == "f" else 1
+    return other
+
+
+@pytest.mark.parametrize("n", [1, 10, ROWS_IN_BLOCK, 2 * ROWS_IN_BLOCK + 1])
+@pytest.mark.parametrize("layout", [np.asarray, np.asfortranarray])
+def test_a_digest_tells_any_change_of_a_dense_shard(n: int, layout: Any) -> None:
+    X, y = random_rows(n, 3), np.arange(float(n))
+    original = digest(layout(X), y)
+    assert len(original) == 16
+    others = [
+        (changed(X, (0, 0)), y),
+        (changed(X, (-1, -1)), y),
+        (X, changed(y)),
+        (X, None),
+        (X.astype(np.float32), y),
+        (X, y.astype(np.float32)),
+        (X.reshape(1, -1), y) if n > 1 else (X.T, y),
+        (X, y.reshape(-1, 1)),
+    ]
+    digests = {digest(layout(A), b) for A, b in others}
+    assert len(digests) == len(others)
+    assert original not in digests
+
+
+def test_a_digest_tells_any_change_of_a_sparse_shard() -> None:
+    X, y = sp.csr_array(random_rows(30, 5)), np.arange(30)
+    original = digest(X, y)
+    assert original == digest(X.copy(), y.copy())
+    moved, told = X.copy(), X.copy()
+    moved.indices[0] = (moved.indices[0] + 1) % 5
+    told.data = changed(told.data)
+    shifted = X.copy()
+    shifted.indptr[1] = 0
+    digests = {digest(other, y) for other in (moved, told, shifted, X.toarray())}
+    assert len(digests) == 4
+    assert original not in digests
+
+
+def test_a_digest_does_not_depend_on_where_the_numbers_lie() -> None:
+    X, y = random_rows(ROWS_IN_BLOCK + 5, 3), np.arange(ROWS_IN_BLOCK + 5)
+    wide = np.zeros((X.shape[0], 7))
+    wide[:, 1:7:2] = X
+    assert len({digest(A, y) for A in (X, np.asfortranarray(X), wide[:, 1:7:2])}) == 1
+
+
+def test_shards_without_rows_have_a_digest_too() -> None:
+    for layout in LAYOUTS:
+        empty = layout(np.zeros((0, 3)))
+        assert digest(empty, np.zeros(0)) == digest(empty.copy(), np.zeros(0))
+        assert digest(empty, np.zeros(0)) != digest(empty, None)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_bytes_of_a_shard_are_those_of_its_numbers(layout: Any) -> None:
+    X = layout(random_rows(10, 4, np.float32))
+    assert Shard(0, X, None).n_bytes == 4 * X.size
+
+
+@pytest.mark.parametrize("n", [0, 1, 9])
+def test_compressed_rows_share_their_arrays(n: int) -> None:
+    X = sp.csr_array(random_rows(n, 4, np.float32))
+    rows = compressed_rows(X.data, X.indices, X.indptr, 4)
+    assert rows.shape == (n, 4)
+    assert rows.dtype == np.float32
+    assert all(a is b for a, b in [(rows.data, X.data), (rows.indices, X.indices)])
+    assert rows.indptr is X.indptr
+    np.testing.assert_array_equal(rows.toarray(), X.toarray())

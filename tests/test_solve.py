@@ -27,6 +27,10 @@ COLUMNS = [
     "rank",
     "rounds",
     "numbers_sent",
+    "bytes_on_wire",
+    "compute_seconds",
+    "wait_seconds",
+    "reduce_seconds",
     "seconds",
 ]
 X, Y, _ = dt.datasets.make_multitask(n=60, d=8, m=6, rank=3, noise=0.5, seed=0)
@@ -63,6 +67,43 @@ def test_history_becomes_a_frame() -> None:
     frame = solve().history.to_pandas()
     assert set(COLUMNS) <= set(frame.columns)
     assert frame.shape[0] == 15
+
+
+ROUND_COLUMNS = [
+    "epoch",
+    "oracle",
+    "method",
+    "numbers_sent",
+    "bytes_on_wire",
+    "compute_seconds",
+    "wait_seconds",
+    "reduce_seconds",
+]
+
+
+def test_every_round_is_told() -> None:
+    result = solve(lmo="power-2", epochs=4, representation="implicit", certify_every=2)
+    assert all(list(record) == ROUND_COLUMNS for record in result.rounds)
+    assert result.rounds[0]["epoch"] == 0
+    assert result.rounds[-1]["epoch"] == 4
+    assert {"stats", "matvec", "rmatvec", "update"} <= set(result.rounds.column("method"))
+    assert np.all(result.rounds.column("compute_seconds") > 0.0)
+    for record in result.history:
+        made = [r for r in result.rounds if r["epoch"] == record["epoch"]]
+        oracle, other = ([r for r in made if r["oracle"] is flag] for flag in (True, False))
+        assert (len(oracle), len(other)) == (record["rounds"], record["other_rounds"])
+        assert sum(r["numbers_sent"] for r in oracle) == record["numbers_sent"]
+        assert sum(r["numbers_sent"] for r in other) == record["other_numbers"]
+        for name in ("compute_seconds", "wait_seconds", "reduce_seconds", "bytes_on_wire"):
+            assert sum(r[name] for r in made) == pytest.approx(record[name], rel=1e-12)
+
+
+def test_the_last_certificate_belongs_to_the_last_epoch() -> None:
+    made = solve(lmo="power-1", epochs=3, representation="implicit").rounds
+    assert list(np.unique(made.column("epoch"))) == [0, 1, 2, 3]
+    assert made[-1]["method"] == "gradient"
+    none = solve(epochs=0, representation="implicit").rounds
+    assert set(none.column("epoch")) == {0}
 
 
 def test_tolerance_is_relative_to_the_objective_at_zero() -> None:

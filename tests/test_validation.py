@@ -20,7 +20,7 @@ LABELS = np.array([0, 1, 2, 0, 1, 2])
 class Untouched(dt.LocalEngine):
     """A real engine that must never be started."""
 
-    def start(self, program: Any, X: Any, y: Any) -> Any:
+    def start(self, program: Any, rows: Any) -> Any:
         raise AssertionError("work has begun")
 
 
@@ -133,7 +133,6 @@ BAD_LABELS = {
     "a negative one": labels_with(-1),
     "a negative float": labels_with(-1.0),
     "one class": np.zeros(6, int),
-    "one class that is not zero": np.full(6, 3),
     "truth values": LABELS > 0,
     "strings": np.array(list("abcabc")),
     "NaN": labels_with(NAN),
@@ -168,6 +167,8 @@ BAD_ARGUMENTS = {
     "engine": ["local", "", 3, dt.LocalEngine, lambda: None],
     "task": ["least squares", "", None, 3, dt.LeastSquares, dt.losses.SquaredLoss(), lambda: None],
     "callback": [3, "print", [print]],
+    "features": ["features", "", ["a", "b"], 3, ()],  # they name columns, and X is an array
+    "label": ["label", "", ["a", "b"], 3, ()],
     "start": [
         np.zeros((2, 3)),
         0.0,
@@ -202,6 +203,14 @@ def test_a_representation_that_the_task_does_not_have() -> None:
     message = refusal(task=dt.Multinomial(), y=LABELS, representation="gram")
     assert_one_sentence_about("representation", message)
     assert "implicit" in message
+
+
+@pytest.mark.parametrize("name", ["features", "label"])
+def test_a_plan_refuses_names_of_columns_too(name: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        dt.plan(dt.LeastSquares(), X, Y, **{name: "column"})
+    assert_one_sentence_about(name, str(caught.value))
+    assert "DataFrame" in str(caught.value)
 
 
 def test_an_unknown_argument_is_not_swallowed() -> None:

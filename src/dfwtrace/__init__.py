@@ -4,7 +4,13 @@ from importlib.metadata import version
 
 from dfwtrace import datasets, lmo, losses
 from dfwtrace.certificate import Certificate
-from dfwtrace.engines import LocalEngine
+from dfwtrace.engines import (
+    LocalEngine,
+    RowsChangedError,
+    SparkEngine,
+    SparkMapReduceEngine,
+    WorkerError,
+)
 from dfwtrace.history import History
 from dfwtrace.lowrank import LowRankMatrix, RankOne
 from dfwtrace.planning import Plan
@@ -28,9 +34,13 @@ __all__ = [
     "Plan",
     "RankOne",
     "Result",
+    "RowsChangedError",
     "ScoresTask",
     "Shard",
+    "SparkEngine",
+    "SparkMapReduceEngine",
     "Task",
+    "WorkerError",
     "__version__",
     "datasets",
     "lmo",

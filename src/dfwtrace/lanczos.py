@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammaln
 
 from dfwtrace._typing import FloatArray
@@ -138,6 +137,9 @@ class GolubKahan:
             return logarithm - target
 
         root, high = 1.0, 2.0
+        # Here, because scipy.optimize takes long to import, and each worker of a cluster would.
+        from scipy.optimize import brentq
+
         if excess(root) < 0.0:  # else σ₁ is reached, up to rounding: it is not below `largest`
             while excess(high) < 0.0:
                 high *= 2.0

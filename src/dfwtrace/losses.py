@@ -40,7 +40,13 @@ class Loss(ABC):
 
     @abstractmethod
     def check_targets(self, y: Array | None) -> tuple[Array, int]:
-        """Refuse bad targets in one sentence; return them as an array, and the width m of S."""
+        """Refuse bad targets in one sentence; return them as an array, and the width m of S.
+
+        It may be called on some of the rows at a time; m is then the largest of the widths.
+        """
+
+    def check_width(self, width: int, n_rows: int) -> None:  # noqa: B027  # most have none
+        """Refuse, in one sentence, what can only be told when all of y has been seen."""
 
     @abstractmethod
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
@@ -144,21 +150,25 @@ class MultinomialLoss(Loss):
                 f"y must hold class labels as integers from 0, got values of {labels.dtype}."
             )
         lowest, highest = int(labels.min()), int(labels.max())
-        if self.n_classes is None and highest >= 1000 + 10 * labels.size:
-            raise ValueError(
-                f"y holds the label {highest:.6g}, far beyond its number of rows: number the "
-                "classes from 0 without gaps, or give n_classes."
-            )
+        if abs(highest) > np.iinfo(np.int64).max // 2:  # no room for it, nor for one more
+            raise ValueError(f"y must hold class labels as integers from 0, got {highest:.6g}.")
         labels = labels.astype(np.int64)
         if lowest < 0:
             raise ValueError(f"y must hold class labels as integers from 0, got {lowest}.")
         if self.n_classes is not None and highest >= self.n_classes:
             raise ValueError(f"y holds the label {highest}, but n_classes is {self.n_classes}.")
-        if self.n_classes is None and lowest == highest:
-            raise ValueError(
-                f"y must hold at least two classes unless n_classes is given, got only {lowest}."
-            )
         return labels, self.n_classes or highest + 1
+
+    def check_width(self, width: int, n_rows: int) -> None:
+        if self.n_classes is not None:
+            return
+        if width < 2:
+            raise ValueError("y must hold at least two classes unless n_classes is given.")
+        if width > 1000 + 10 * n_rows:
+            raise ValueError(
+                f"y holds the label {width - 1:.6g}, far beyond its number of rows: number the "
+                "classes from 0 without gaps, or give n_classes."
+            )
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)

@@ -37,6 +37,10 @@ class Result:
         one told more about F*.
     plan : Plan
         Which representation was taken, and why.
+    rounds : History
+        A record for each round: its epoch (0 is what it took to set up), whether it was the
+        oracle's, the method that ran on the shards, the numbers that the paper counts, the bytes
+        on the wire, and the seconds in compute, wait and reduce.
     """
 
     W: LowRankMatrix
@@ -47,6 +51,7 @@ class Result:
     objective_at_zero: float
     certificate: Certificate | None
     plan: Plan
+    rounds: History
 
     @property
     def relative_gap(self) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from dfwtrace import lmo as oracles
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.engines import Engine, Ledger, LocalEngine, LocalWorkers
+from dfwtrace.engines import Engine, Ledger, LocalEngine, LocalWorkers, SparkEngine, is_frame
 from dfwtrace.lmo import LMO
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan, Workload, choose, free_memory
+from dfwtrace.rows import ArrayRows, Examined, Facts
 from dfwtrace.tasks import GramTask, Moments, ScoresTask, ShardProgram, missing_methods
 from dfwtrace.validation import as_floating, check_features, check_targets, describe
 
@@ -21,18 +21,45 @@ class Setup(NamedTuple):
     """A checked call: the task in its representation, the data, the oracle, the engine."""
 
     task: Any
-    X: Matrix
-    y: Array | None
-    shape: tuple[int, int]
+    rows: Any  # ArrayRows, or the engine's own
     lmo: LMO
     engine: Engine
     plan: Plan
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of W."""
+        facts: Facts = self.rows.facts
+        return facts.shape
+
+
+class Examiner:
+    """A task's look at rows: all of them, or some at a time. Goes to where the rows are."""
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+
+    def __call__(self, X: Matrix, y: Array | None) -> Examined:
+        if isinstance(self.task, ScoresTask):
+            X = as_floating(X)
+        shape = _shape(self.task, X, y)
+        if hasattr(self.task, "check"):
+            X, y = self.task.check(X, y)
+        return Examined(X, y, shape)
+
+
+class Columns(NamedTuple):
+    """The names of the columns that a DataFrame's features and targets are in, as given."""
+
+    features: Any = None
+    label: Any = None
 
 
 def prepare(
     task: Any,
     X: Any,
     y: Any,
+    columns: Columns,
     lmo: str | LMO,
     representation: str,
     engine: Engine | None,
@@ -48,30 +75,50 @@ def prepare(
     if hasattr(task, "matvec") != hasattr(task, "rmatvec"):
         lacking = "rmatvec" if hasattr(task, "matvec") else "matvec"
         raise TypeError(f"task lacks the method {lacking!r}: products are needed on both sides.")
-    engine = LocalEngine() if engine is None else engine
+    if engine is None:
+        engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
     oracle = oracles.resolve(lmo, getattr(task, "log_factor", 1.0))
-    X = check_features(X)
-    y = check_targets(y, X.shape[0])
+    rows = _look_through(task, X, y, columns, engine)
     if isinstance(task, ScoresTask):
-        X = as_floating(X)
-    shape = _shape(task, X, y)
-    if hasattr(task, "check"):
-        X, y = task.check(X, y)
-    workload = _workload(X, shape, oracle, engine, epochs)
+        task.check_width(rows.facts.shape[1], rows.facts.n_rows)
+    workload = _workload(rows.facts, oracle, engine, epochs)
     if not isinstance(task, ScoresTask):
         if not isinstance(representation, str) or representation != "auto":
             raise ValueError(
                 "representation must be auto for a task of one's own, "
                 f"got {describe(representation)}."
             )
-        return Setup(task, X, y, shape, oracle, engine, Plan("own", "the task's own", {}, workload))
+        return Setup(task, rows, oracle, engine, Plan("own", "the task's own", {}, workload))
     if not isinstance(representation, str) or representation != "auto":
         task.represent(representation)  # refuses what the task does not have
     chosen = choose(task.representations, workload, representation, free_memory())
     form = task.represent(chosen.representation)
-    return Setup(form, X, y, shape, oracle, engine, chosen)
+    return Setup(form, rows, oracle, engine, chosen)
+
+
+def _look_through(task: Any, X: Any, y: Any, columns: Columns, engine: Engine) -> Any:
+    """The rows, checked and measured, where they are: here, or on the cluster."""
+    if not is_frame(X):
+        for name, given in zip(columns._fields, columns, strict=True):
+            if given is not None:
+                raise TypeError(
+                    f"{name} names columns of a Spark DataFrame, but X is {describe(X)}."
+                )
+        X = check_features(X)
+        return ArrayRows.examined(X, check_targets(y, X.shape[0]), Examiner(task))
+    survey = getattr(engine, "survey", None)
+    if not callable(survey):
+        raise TypeError(
+            f"engine must be one for Spark, such as SparkEngine(spark), where X is a DataFrame, "
+            f"got {describe(engine)}."
+        )
+    if y is not None:
+        raise TypeError("y must be None where X is a DataFrame: label names the column.")
+    if columns.label is None and isinstance(task, ScoresTask):
+        raise TypeError("label is missing: it names the column, or the columns, of the targets.")
+    return survey(X, columns.features, columns.label, Examiner(task))
 
 
 def _shape(task: Any, X: Matrix, y: Array | None) -> tuple[int, int]:
@@ -84,14 +131,14 @@ def _shape(task: Any, X: Matrix, y: Array | None) -> tuple[int, int]:
     return int(X.shape[1]), 1 if y.ndim == 1 else int(y.shape[1])
 
 
-def _workload(X: Matrix, shape: tuple[int, int], lmo: LMO, engine: Engine, epochs: int) -> Workload:
+def _workload(facts: Facts, lmo: LMO, engine: Engine, epochs: int) -> Workload:
     return Workload(
-        n=int(X.shape[0]),
-        d=shape[0],
-        m=shape[1],
-        stored=int(X.nnz) if sp.issparse(X) else int(X.size),
-        sparse=sp.issparse(X),
-        itemsize=int(X.dtype.itemsize),
+        n=facts.n_rows,
+        d=facts.shape[0],
+        m=facts.shape[1],
+        stored=facts.stored,
+        sparse=facts.sparse,
+        itemsize=int(facts.dtype.itemsize),
         epochs=epochs,
         products=lmo.mean_products(epochs),
         gathers=lmo.gathers,
@@ -122,7 +169,7 @@ def check_start(
 def start_workers(setup: Setup) -> Ledger:
     """Workers for the run. Second moments are summed once; the rest then happens on the master."""
     program = ShardProgram(setup.task, setup.shape)
-    workers = setup.engine.start(program, setup.X, setup.y)
+    workers = setup.engine.start(program, setup.rows)
     rows = workers.shard_rows
     if not isinstance(setup.task, GramTask) or setup.lmo.local:
         return Ledger(workers, rows)
@@ -135,5 +182,5 @@ def start_workers(setup: Setup) -> Ledger:
 
 def precision(setup: Setup) -> float:
     """Relative rounding error of the shards' arithmetic: X's precision, but moments are float64."""
-    single = setup.X.dtype == np.float32 and not isinstance(setup.task, GramTask)
+    single = setup.rows.facts.dtype == np.float32 and not isinstance(setup.task, GramTask)
     return 8.0 * float(np.finfo(np.float32 if single else np.float64).eps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,6 +37,22 @@ class Shard:
     @property
     def n_rows(self) -> int:
         return int(self.X.shape[0])
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the features' numbers."""
+        return int(self.X.data.nbytes if sp.issparse(self.X) else self.X.nbytes)
+
+    def digest(self) -> bytes:
+        """Sixteen bytes that change if anything in the shard changes."""
+        sum_of_all = hashlib.blake2b(digest_size=16)
+        X = self.X
+        parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+        for part in parts if self.y is None else (*parts, self.y):
+            sum_of_all.update(f"{part.dtype.str} {part.shape}".encode())
+            for start in range(0, part.shape[0], ROWS_IN_BLOCK):
+                sum_of_all.update(np.ascontiguousarray(part[start : start + ROWS_IN_BLOCK]).data)
+        return sum_of_all.digest()
 
     @property
     def targets(self) -> Array:
@@ -78,9 +95,14 @@ def slice_rows(X: Matrix, start: int, stop: int) -> Matrix:
     if not sp.issparse(X):
         return X[start:stop]
     first, last = int(X.indptr[start]), int(X.indptr[stop])
-    rows = sp.csr_array((stop - start, X.shape[1]), dtype=X.dtype)
     pointers = X.indptr[start : stop + 1] - X.indptr[start]
-    return _filled(rows, X.data[first:last], X.indices[first:last], pointers)
+    return compressed_rows(X.data[first:last], X.indices[first:last], pointers, X.shape[1])
+
+
+def compressed_rows(data: Array, indices: Array, indptr: Array, n_columns: int) -> Matrix:
+    """The CSR matrix of these arrays, which it shares."""
+    rows = sp.csr_array((indptr.size - 1, n_columns), dtype=data.dtype)
+    return _filled(rows, data, indices, indptr)
 
 
 def transposed(X: Matrix) -> Matrix:
@@ -111,6 +133,7 @@ class RowBlocks:
     def __init__(self, X: Matrix, rows: int = ROWS_IN_BLOCK) -> None:
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = X.dtype
+        self._made_of = (X, rows)
         self._blocks: list[RowBlock] = []
         for start in range(0, self.shape[0], rows):
             stop = min(start + rows, self.shape[0])
@@ -119,6 +142,9 @@ class RowBlocks:
 
     def __iter__(self) -> Iterator[RowBlock]:
         return iter(self._blocks)
+
+    def __reduce__(self) -> tuple[type[RowBlocks], tuple[Matrix, int]]:
+        return RowBlocks, self._made_of  # X once: pickle would write every view out in full
 
     def times(self, U: Array) -> Array:
         """X U, in the data's precision."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dfwtrace import steps
-from dfwtrace.engines import Engine
+from dfwtrace.engines import Engine, Ledger
+from dfwtrace.history import History
 from dfwtrace.lmo import LMO
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan
 from dfwtrace.progress import display
 from dfwtrace.result import Result
-from dfwtrace.setup import check_start, precision, prepare, start_workers
+from dfwtrace.setup import Columns, check_start, precision, prepare, start_workers
 from dfwtrace.solvers import Callback, Problem, Rules, Watch, frank_wolfe
 from dfwtrace.steps import Step
 from dfwtrace.tasks import missing_methods
@@ -29,6 +30,8 @@ def solve(
     y: Any = None,
     *,
     radius: float,
+    features: str | Sequence[str] | None = None,
+    label: str | Sequence[str] | None = None,
     lmo: str | LMO = "power-log",
     step: str | float | Callable[[int], float] | Step = "linesearch",
     epochs: int = 100,
@@ -48,12 +51,17 @@ def solve(
     ----------
     task : LeastSquares, Multinomial, ScoresTask, or a task of one's own
         What F is; see `dfwtrace.Task` for the methods that a task has.
-    X : array, memmap or sparse matrix of shape (n, d)
+    X : array, memmap or sparse matrix of shape (n, d), or Spark DataFrame
         Features. float32 and float64 are kept as they come; sums are float64.
     y : array
         Targets: of shape (n, m) for `LeastSquares`, class labels from 0 for `Multinomial`.
     radius : float
         μ, the bound of the trace norm.
+    features : str or list of str, optional
+        Where X is a DataFrame: its column of features, an array of numbers or a vector of
+        `pyspark.ml`, or the list of its numeric columns; "features" by default.
+    label : str or list of str, optional
+        Where X is a DataFrame: its column of labels or targets, or the list of target columns.
     lmo : str or object
         The oracle: "power-1", "power-2", "power-log", "power-linear", "naive", "sva", "lanczos",
         or one made with `dfwtrace.lmo`, such as ``lmo.Power(lmo.Constant(3), start="previous")``.
@@ -70,7 +78,7 @@ def solve(
     representation : {"auto", "gram", "implicit", "dense", "factored"}
         What a shard keeps; see `dfwtrace.plan`.
     engine : Engine, optional
-        Where the shards live; `LocalEngine()` by default.
+        Where the shards live; `LocalEngine()` by default, `SparkEngine` for a DataFrame.
     start : LowRankMatrix, optional
         W to start from, with ‖start‖_* ≤ radius; zero by default.
     seed : int
@@ -106,7 +114,7 @@ def solve(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
     rule = steps.resolve(step)
-    setup = prepare(task, X, y, lmo, representation, engine, epochs)
+    setup = prepare(task, X, y, Columns(features, label), lmo, representation, engine, epochs)
     needed = {*setup.lmo.needs, *rule.needs, *(("loss",) if tol is not None else ())}
     missing = missing_methods(setup.task, sorted(needed))
     if missing:
@@ -145,7 +153,27 @@ def solve(
         at_zero,
         outcome.certificate,
         setup.plan,
+        _rounds(workers, len(outcome.history)),
     )
+
+
+def _rounds(workers: Ledger, epochs: int) -> History:
+    """A record for each round. Those after the last epoch were for the certificate of its W."""
+    rounds = History()
+    for made in workers.rounds:
+        rounds.append(
+            {
+                "epoch": min(made.epoch, epochs),
+                "oracle": made.oracle,
+                "method": made.method,
+                "numbers_sent": made.numbers,
+                "bytes_on_wire": made.cost.bytes,
+                "compute_seconds": made.cost.compute,
+                "wait_seconds": made.cost.wait,
+                "reduce_seconds": made.cost.reduce,
+            }
+        )
+    return rounds
 
 
 def plan(
@@ -153,6 +181,8 @@ def plan(
     X: Any,
     y: Any = None,
     *,
+    features: str | Sequence[str] | None = None,
+    label: str | Sequence[str] | None = None,
     lmo: str | LMO = "power-log",
     epochs: int = 100,
     representation: str = "auto",
@@ -162,7 +192,7 @@ def plan(
 
     Parameters
     ----------
-    task, X, y, lmo, epochs, representation, engine
+    task, X, y, features, label, lmo, epochs, representation, engine
         As for `solve`; the others have no influence.
 
     Returns
@@ -180,4 +210,5 @@ def plan(
     gram: the least time over 100 epochs...
     """
     epochs = check_count("epochs", epochs, 0)
-    return prepare(task, X, y, lmo, representation, engine, epochs).plan
+    columns = Columns(features, label)
+    return prepare(task, X, y, columns, lmo, representation, engine, epochs).plan

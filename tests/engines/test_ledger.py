@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
-from dfwtrace.engines import Ledger, LocalWorkers
+from dfwtrace.engines import Cost, Ledger, LocalWorkers, Round
 
 N, D = 5, 7
 WIDTHS = {"least squares": 5, "multinomial": 4}
@@ -145,8 +145,83 @@ def test_the_ledger_adds_up_arrays_and_leaves_out_control_words() -> None:
     np.testing.assert_array_equal(ledger.sum("answer", np.ones(5), 1), [2.0] * 3)
     assert len(ledger.gather("answer", 1)) == 2
     ledger.count_for_oracle(False)
-    oracle, other = ledger.take()
+    oracle, other, _ = ledger.take()
     assert (oracle.rounds, oracle.numbers) == (2, 2 * (5 + 3) + 2 * 3)
     assert (other.rounds, other.numbers) == (2, 2 * 4 + 2 * 4)
-    assert all(traffic.rounds == traffic.numbers == 0 for traffic in ledger.take())
+    assert all(traffic.rounds == traffic.numbers == 0 for traffic in ledger.take()[:2])
+    ledger.close()
+
+
+class Echo:
+    """Answers with its argument, and remembers how that was laid out."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def keep(self, state: Any, *args: Any) -> Any:
+        self.seen.append(args[0])
+        return state
+
+    def answer(self, state: Any, *args: Any) -> Any:
+        self.seen.append(args[0])
+        return np.ones(3)
+
+
+def test_every_round_is_kept_with_its_cost() -> None:
+    ledger = Ledger(LocalWorkers(Echo(), [0, 1]), [10, 20])
+    ledger.build("keep", np.ones(4))
+    assert ledger.cost == ledger.rounds[-1].cost
+    ledger.take()
+    ledger.count_for_oracle(True)
+    ledger.sum("answer", np.ones(5))
+    ledger.count_for_oracle(False)
+    ledger.apply("keep", 7.0)
+    told = ledger.take()[2]
+    ledger.gather("answer", np.ones(1))
+    ledger.close()
+    assert all(isinstance(made, Round) for made in ledger.rounds)
+    assert [made[:4] for made in ledger.rounds] == [
+        (0, False, "keep", 8),
+        (1, True, "answer", 16),
+        (1, False, "keep", 0),
+        (2, False, "answer", 8),
+    ]
+    costs = [made.cost for made in ledger.rounds]
+    assert all(cost.compute > 0.0 for cost in costs)
+    assert costs[1].reduce > 0.0
+    assert told == Cost(*(a + b for a, b in zip(costs[1], costs[2], strict=True)))
+    assert ledger.take()[2] == Cost(*costs[3])
+    assert ledger.take()[2] == Cost()
+
+
+@pytest.mark.parametrize("method", ["build", "apply", "sum", "gather"])
+def test_arguments_reach_every_engine_in_a_layout_that_a_wire_can_carry(method: str) -> None:
+    program = Echo()
+    ledger = Ledger(LocalWorkers(program, [0]), [1])
+    run, name = getattr(ledger, method), "answer" if method in ("sum", "gather") else "keep"
+    A = np.arange(24.0).reshape(4, 6)
+    by_row, by_column = A, np.asfortranarray(A)
+    for argument in (by_row, by_column, A[:, 0].copy()):
+        run(name, argument)
+        assert program.seen[-1] is argument
+    for argument in (A[:, ::2], A[::2, 1:], A.T[::2], A[:, 1], A[::-1]):
+        run(name, argument)
+        assert program.seen[-1].flags.forc
+        np.testing.assert_array_equal(program.seen[-1], argument)
+    run(name, 3.0)
+    assert program.seen[-1] == 3.0
+    ledger.close()
+
+
+def test_a_round_that_failed_is_not_counted() -> None:
+    class Broken:
+        def fail(self, state: Any) -> Any:
+            raise LookupError("no")
+
+    ledger = Ledger(LocalWorkers(Broken(), [0]), [1])
+    for run in (ledger.build, ledger.apply, ledger.sum, ledger.gather):
+        with pytest.raises(LookupError):
+            run("fail")
+    assert ledger.rounds == []
+    assert ledger.take()[1].rounds == 0
     ledger.close()

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dfwtrace.engines import TreeSum
+from dfwtrace.engines import Node, TreeSum
+from dfwtrace.shards import shard_bounds
 
 
 def replies(n: int, seed: int) -> list[Any]:
@@ -79,3 +80,71 @@ def test_threads_that_add_at_once_get_the_same_bits(n: int) -> None:
         for thread in threads:
             thread.join()
         np.testing.assert_array_equal(total.result(), expected)
+
+
+@given(st.data())
+def test_partial_sums_of_workers_give_the_same_bits(data: st.DataObject) -> None:
+    """Contiguous shards of a worker, added there; the nodes sent on in any order."""
+    n = data.draw(st.integers(1, 40))
+    n_workers = data.draw(st.integers(1, n + 3))  # some may have no shard
+    parts = replies(n, seed=n)
+    sent: list[Node] = []
+    for first, last in shard_bounds(n, n_workers):
+        partial = TreeSum(n)
+        for j in data.draw(st.permutations(range(first, last))):
+            partial.add(j, parts[j])
+        nodes = partial.nodes()
+        assert len(nodes) <= 2 * max(1, (last - first).bit_length())
+        assert len(nodes) <= last - first
+        sent += nodes
+    total = TreeSum(n)
+    for node in data.draw(st.permutations(sent)):
+        total.add_node(node)
+    assert [(level, place) for level, place, _ in total.nodes()] == [((n - 1).bit_length(), 0)]
+    np.testing.assert_array_equal(total.result(), level_by_level(parts))
+
+
+@given(st.data())
+def test_partial_sums_go_up_a_tree_of_workers(data: st.DataObject) -> None:
+    """Also where sums are merged midway, as a worker does with its children's."""
+    n = data.draw(st.integers(1, 40))
+    parts = replies(n, seed=n)
+    cuts = data.draw(st.lists(st.integers(0, n), max_size=6).map(sorted))
+    runs = [range(a, b) for a, b in zip([0, *cuts], [*cuts, n], strict=True)]
+    held = [[Node(0, j, parts[j]) for j in run] for run in runs]
+    while len(held) > 1:
+        at = data.draw(st.integers(0, len(held) - 2))
+        merged = TreeSum(n)
+        for node in data.draw(st.permutations(held[at] + held.pop(at + 1))):
+            merged.add_node(node)
+        held[at] = merged.nodes()
+    whole = TreeSum(n)
+    for node in held[0]:
+        whole.add_node(node)
+    np.testing.assert_array_equal(whole.result(), level_by_level(parts))
+
+
+def test_nodes_are_what_has_not_met_its_neighbour() -> None:
+    total = TreeSum(5)
+    assert total.nodes() == []
+    for shard in (1, 2, 3):
+        total.add(shard, np.array([float(shard)]))
+    found = sorted((level, place, float(partial[0])) for level, place, partial in total.nodes())
+    assert found == [(0, 1, 1.0), (1, 1, 5.0)]
+    total.add_node(Node(3, 0, np.array([99.0])))  # the top itself, for a tree of five
+    assert total.result()[0] == 99.0
+
+
+def test_a_sum_that_is_not_complete_has_no_result() -> None:
+    total = TreeSum(3)
+    total.add(0, np.ones(2))
+    with pytest.raises(KeyError):
+        total.result()
+
+
+def test_seconds_are_those_spent_on_adding() -> None:
+    total = TreeSum(2)
+    total.add(0, np.ones(100_000))
+    assert total.seconds == 0.0
+    total.add(1, np.ones(100_000))
+    assert total.seconds > 0.0

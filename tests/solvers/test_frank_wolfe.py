@@ -10,6 +10,8 @@ from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, lmo, steps
 from dfwtrace.engines import Ledger
+from dfwtrace.rows import ArrayRows
+from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Iterate, Problem, frank_wolfe
 from dfwtrace.tasks import ScoresTask, ShardProgram
 
@@ -63,9 +65,9 @@ def problem_of() -> Iterator[Build]:
         ) -> Problem:
             features, targets = data or (X, TARGETS[task.name])
             shape = task.shape(features, targets)
-            workers = LocalEngine(3, 1).start(
-                ShardProgram(task.represent(form), shape), features, targets
-            )
+            program = ShardProgram(task.represent(form), shape)
+            rows = ArrayRows.examined(features, targets, Examiner(task))
+            workers = LocalEngine(3, 1).start(program, rows)
             stack.callback(workers.close)
             problem = Problem(
                 Ledger(workers, workers.shard_rows),

@@ -10,6 +10,8 @@ from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, RankOne
 from dfwtrace.engines import Ledger
+from dfwtrace.rows import ArrayRows
+from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
 from dfwtrace.tasks import ScoresTask, ShardProgram
 
@@ -34,7 +36,8 @@ def problem_of() -> Iterator[Build]:
             y = TARGETS[task.name]
             shape = task.shape(features, y)
             program = ShardProgram(task.represent(form), shape)
-            workers = LocalEngine(4, 2).start(program, features, y)
+            rows = ArrayRows.examined(features, y, Examiner(task))
+            workers = LocalEngine(4, 2).start(program, rows)
             stack.callback(workers.close)
             ledger = Ledger(workers, workers.shard_rows)
             return Problem(ledger, shape, RADIUS, quadratic=task.loss.quadratic)
@@ -187,7 +190,7 @@ def test_rounds_are_kept_apart(problem_of: Build) -> None:
         problem.gradient.times(np.ones(M))
     problem.gradient.times(np.ones(M))
     problem.gradient.gather()
-    oracle, other = problem.workers.take()
+    oracle, other, _ = problem.workers.take()
     assert (oracle.rounds, other.rounds) == (1, 2)
 
 
@@ -198,7 +201,7 @@ def test_rounds_are_kept_apart_after_an_error(problem_of: Build) -> None:
     with pytest.raises(KeyboardInterrupt), problem.counted_for_oracle():
         raise KeyboardInterrupt
     problem.gradient.times(np.ones(M))
-    oracle, other = problem.workers.take()
+    oracle, other, _ = problem.workers.take()
     assert (oracle.rounds, other.rounds) == (0, 1)
 
 

@@ -12,6 +12,8 @@ import pytest
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, lmo, steps
 from dfwtrace.engines import Ledger
 from dfwtrace.progress import Quiet
+from dfwtrace.rows import ArrayRows
+from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Outcome, Problem, Rules, Watch, frank_wolfe
 from dfwtrace.tasks import ShardProgram
 
@@ -28,6 +30,10 @@ COLUMNS = (
     "numbers_sent",
     "other_rounds",
     "other_numbers",
+    "bytes_on_wire",
+    "compute_seconds",
+    "wait_seconds",
+    "reduce_seconds",
     "seconds",
 )
 Array = npt.NDArray[np.float64]
@@ -60,7 +66,8 @@ def follow() -> Iterator[Follow]:
         ) -> Outcome:
             task = LeastSquares()
             program = ShardProgram(task.represent("implicit"), (D, M))
-            workers = LocalEngine(2, 1).start(program, X, Y)
+            rows = ArrayRows.examined(X, Y, Examiner(task))
+            workers = LocalEngine(2, 1).start(program, rows)
             stack.callback(workers.close)
             problem = Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS, quadratic=True)
             W = LowRankMatrix.zeros((D, M))
@@ -98,6 +105,10 @@ def test_every_record_is_complete(follow: Follow) -> None:
     assert [len(history.column(name)) for name in COLUMNS] == [10] * len(COLUMNS)
     assert list(history.column("epoch")) == list(range(1, 11))
     assert np.all(np.diff(history.column("seconds")) > 0.0)
+    assert np.all(history.column("compute_seconds") > 0.0)
+    assert np.all(history.column("reduce_seconds") > 0.0)
+    assert not history.column("bytes_on_wire").any()  # all happens in this process
+    assert not history.column("wait_seconds").any()
     assert np.all(history.column("other_rounds") > 0)
 
 
@@ -290,9 +301,8 @@ def test_objective_that_overflows_is_an_error(follow: Follow) -> None:
     task = LeastSquares()
     features = np.full((4, 2), 1e25, dtype=np.float32)
     targets = np.ones((4, 2), dtype=np.float32)
-    workers = LocalEngine(1, 1).start(
-        ShardProgram(task.represent("implicit"), (2, 2)), features, targets
-    )
+    rows = ArrayRows.examined(features, targets, Examiner(task))
+    workers = LocalEngine(1, 1).start(ShardProgram(task.represent("implicit"), (2, 2)), rows)
     try:
         problem = Problem(Ledger(workers, workers.shard_rows), (2, 2), 1e20, quadratic=True)
         W = LowRankMatrix.zeros((2, 2))

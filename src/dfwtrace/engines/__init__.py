@@ -1,8 +1,28 @@
 """Where shards live, and rounds over them. Engines know nothing of the maths."""
 
-from dfwtrace.engines.engine import Engine, Workers
-from dfwtrace.engines.ledger import Ledger, Traffic
+from dfwtrace.engines.engine import Cost, Engine, Workers
+from dfwtrace.engines.failures import RowsChangedError, WorkerError
+from dfwtrace.engines.ledger import Ledger, Round, Traffic
 from dfwtrace.engines.local import LocalEngine, LocalWorkers
-from dfwtrace.engines.tree import TreeSum
+from dfwtrace.engines.spark.engine import SparkEngine
+from dfwtrace.engines.spark.mapreduce.engine import SparkMapReduceEngine
+from dfwtrace.engines.spark.session import is_frame
+from dfwtrace.engines.tree import Node, TreeSum
 
-__all__ = ["Engine", "Ledger", "LocalEngine", "LocalWorkers", "Traffic", "TreeSum", "Workers"]
+__all__ = [
+    "Cost",
+    "Engine",
+    "Ledger",
+    "LocalEngine",
+    "LocalWorkers",
+    "Node",
+    "Round",
+    "RowsChangedError",
+    "SparkEngine",
+    "SparkMapReduceEngine",
+    "Traffic",
+    "TreeSum",
+    "WorkerError",
+    "Workers",
+    "is_frame",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import threadpoolctl
 from threadpoolctl import threadpool_limits
 
 _lock = threading.Lock()
@@ -20,6 +21,7 @@ def hold_single_threaded() -> None:
     global _holders, _limits
     with _lock:
         if _holders == 0:
+            _take_control()
             _limits = threadpool_limits(limits=1)
         _holders += 1
 
@@ -30,5 +32,14 @@ def release() -> None:
     with _lock:
         _holders -= 1
         if _holders == 0 and _limits is not None:
+            _take_control()
             _limits.restore_original_limits()
             _limits = None
+            _take_control()  # and leave it to whoever comes next
+
+
+def _take_control() -> None:
+    """Let this thread set the limit: since 3.8, threadpoolctl heeds the first that did so only."""
+    openblas = getattr(threadpoolctl, "OpenBLASController", None)
+    if openblas is not None and hasattr(openblas, "clear_controlling_thread"):
+        openblas.clear_controlling_thread(force=True)

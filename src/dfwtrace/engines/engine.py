@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace._typing import Array, FloatArray
+
+
+class Cost(NamedTuple):
+    """What a round took: bytes on all wires, and seconds.
+
+    `compute` is the slowest worker's, `reduce` what the master spent on adding up, `wait` the rest
+    of the round: the network, and the master with nothing to do.
+    """
+
+    bytes: int = 0
+    compute: float = 0.0
+    wait: float = 0.0
+    reduce: float = 0.0
 
 
 class Workers(Protocol):
@@ -30,6 +43,10 @@ class Workers(Protocol):
     def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
         """The replies of program.method(state, *args), in the order of the shards."""
 
+    @property
+    def cost(self) -> Cost:
+        """What the last round took."""
+
     def close(self) -> None:
         """Let go of everything that the workers hold."""
 
@@ -41,5 +58,5 @@ class Engine(Protocol):
     def n_shards(self) -> int:
         """Number of logical shards that the rows are cut into."""
 
-    def start(self, program: Any, X: Matrix, y: Array | None) -> Workers:
-        """Cut the rows into shards and get ready for rounds."""
+    def start(self, program: Any, rows: Any) -> Workers:
+        """Cut the rows (`ArrayRows`, or what the engine's own `survey` gave) into shards."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
-import scipy.sparse as sp
-
-from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace._typing import Array, FloatArray
 from dfwtrace.engines.blas import hold_single_threaded, release
+from dfwtrace.engines.engine import Cost
 from dfwtrace.engines.tree import TreeSum
+from dfwtrace.rows import ArrayRows
 from dfwtrace.shards import split_rows
 from dfwtrace.validation import check_count
 
@@ -45,19 +46,40 @@ class LocalEngine:
         self.n_shards = check_count("n_shards", n_shards, 1)
         self.n_jobs = check_count("n_jobs", _usable_cores() if n_jobs is None else n_jobs, 1)
 
-    def start(self, program: Any, X: Matrix, y: Array | None) -> LocalWorkers:
-        numbers = X.data if sp.issparse(X) else X
-        worthwhile = 1 + numbers.nbytes // _BYTES_FOR_A_THREAD
-        return LocalWorkers(program, split_rows(X, y, self.n_shards), min(self.n_jobs, worthwhile))
+    def start(self, program: Any, rows: ArrayRows) -> LocalWorkers:
+        shards = split_rows(rows.X, rows.y, self.n_shards)
+        numbers = rows.X.data if rows.facts.sparse else rows.X
+        return LocalWorkers(program, shards, threads_for(numbers.nbytes, self.n_jobs))
 
     def __repr__(self) -> str:
         return f"LocalEngine(n_shards={self.n_shards}, n_jobs={self.n_jobs})"
 
 
 class LocalWorkers:
-    """Shards of this process, their states, and the threads that run a program on them."""
+    """Shards of this process, their states, and the threads that run a program on them.
 
-    def __init__(self, program: Any, shards: Sequence[Any], n_jobs: int = 1) -> None:
+    Parameters
+    ----------
+    program : object
+        Its methods run on the shards by name.
+    shards : sequence
+    n_jobs : int
+        Threads, the calling one included.
+    first, n_shards : int
+        Of all `n_shards` shards, those from `first` on are here; by default, all are.
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        shards: Sequence[Any],
+        n_jobs: int = 1,
+        first: int = 0,
+        n_shards: int | None = None,
+    ) -> None:
+        self.cost = Cost()
+        self.first = first
+        self._n_shards = len(shards) if n_shards is None else n_shards
         self._program = program
         self._shards = list(shards)
         self._states: list[Any] = list(shards)
@@ -90,13 +112,20 @@ class LocalWorkers:
         self._each(change)
 
     def sum(self, method: str, *args: Array | float) -> FloatArray:
+        if self._n_shards > 1:
+            return self.partial_sum(method, *args).result()
+        began = time.perf_counter()
+        only: FloatArray = getattr(self._program, method)(self._states[0], *args)
+        self.cost = Cost(compute=time.perf_counter() - began)
+        return only
+
+    def partial_sum(self, method: str, *args: Array | float) -> TreeSum:
+        """The sum over the shards that are here, as far as they are neighbours in the tree."""
         run = getattr(self._program, method)
-        if len(self._states) == 1:
-            only: FloatArray = run(self._states[0], *args)
-            return only
-        total = TreeSum(len(self._states))
-        self._each(lambda j: total.add(j, run(self._states[j], *args)))
-        return total.result()
+        total = TreeSum(self._n_shards)
+        self._each(lambda j: total.add(self.first + j, run(self._states[j], *args)))
+        self.cost = Cost(0, max(0.0, self.cost.compute - total.seconds), 0.0, total.seconds)
+        return total
 
     def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
         run = getattr(self._program, method)
@@ -112,6 +141,7 @@ class LocalWorkers:
 
     def _each(self, work: Callable[[int], None]) -> None:
         """Run `work` on every shard index; each thread, this one too, takes the next one left."""
+        began = time.perf_counter()
         left = iter(range(len(self._states)))
         lock, stop = threading.Lock(), threading.Event()
 
@@ -136,6 +166,12 @@ class LocalWorkers:
             wait(started)
         for other in started:
             other.result()
+        self.cost = Cost(compute=time.perf_counter() - began)
+
+
+def threads_for(n_bytes: int, n_jobs: int) -> int:
+    """Of `n_jobs` threads, those that are worth their trouble with so much data."""
+    return min(n_jobs, 1 + n_bytes // _BYTES_FOR_A_THREAD)
 
 
 def _usable_cores() -> int:

@@ -9,8 +9,18 @@ arrival, and the sum has the same bits.
 from __future__ import annotations
 
 import threading
+import time
+from typing import NamedTuple
 
 from dfwtrace._typing import FloatArray
+
+
+class Node(NamedTuple):
+    """A sum over the shards below one node of the tree; level 0 are the shards themselves."""
+
+    level: int
+    place: int
+    partial: FloatArray
 
 
 class TreeSum:
@@ -32,10 +42,15 @@ class TreeSum:
             self._widths.append((self._widths[-1] + 1) // 2)
         self._waiting: dict[tuple[int, int], FloatArray] = {}
         self._lock = threading.Lock()
+        self.seconds = 0.0  # spent on adding
 
     def add(self, shard: int, reply: FloatArray) -> None:
         """Put in a shard's reply. It may be kept, and is never changed."""
-        level, index, partial = 0, shard, reply
+        self.add_node(Node(0, shard, reply))
+
+    def add_node(self, node: Node) -> None:
+        """Put in the sum over the shards below a node, which somebody else has formed."""
+        level, index, partial = node
         while level < len(self._widths) - 1:
             sibling = index ^ 1
             if sibling < self._widths[level]:
@@ -44,10 +59,16 @@ class TreeSum:
                     if other is None:
                         self._waiting[level, index] = partial
                         return
+                began = time.perf_counter()
                 partial = partial + other
+                self.seconds += time.perf_counter() - began
             level, index = level + 1, index // 2
         with self._lock:
             self._waiting[level, 0] = partial
+
+    def nodes(self) -> list[Node]:
+        """The sums that no neighbour has been added to: one, once every shard has answered."""
+        return [Node(level, index, partial) for (level, index), partial in self._waiting.items()]
 
     def result(self) -> FloatArray:
         """The sum, once every shard has answered."""

@@ -159,7 +159,7 @@ class Watch:
         return False
 
     def _record(self, iterate: Iterate) -> Record:
-        oracle, other = self._problem.workers.take()
+        oracle, other, cost = self._problem.workers.take()
         return {
             "epoch": iterate.epoch,
             "objective": iterate.objective,
@@ -173,6 +173,10 @@ class Watch:
             "numbers_sent": oracle.numbers,
             "other_rounds": other.rounds,
             "other_numbers": other.numbers,
+            "bytes_on_wire": cost.bytes,
+            "compute_seconds": cost.compute,
+            "wait_seconds": cost.wait,
+            "reduce_seconds": cost.reduce,
             "seconds": time.perf_counter() - self._began,
         }
 

@@ -52,6 +52,10 @@ class ScoresTask:
         """Refuse targets that the loss cannot take; see `Loss.check_targets`."""
         return X, self.loss.check_targets(y)[0]
 
+    def check_width(self, width: int, n_rows: int) -> None:
+        """Refuse what can only be told when all rows have been seen; see `Loss.check_width`."""
+        self.loss.check_width(width, n_rows)
+
     def shape(self, X: Matrix, y: Array | None) -> tuple[int, int]:
         """The shape (d, m) of W."""
         return int(X.shape[1]), self.loss.check_targets(y)[1]

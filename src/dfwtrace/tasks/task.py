@@ -32,6 +32,8 @@ class Task(Protocol[State]):
       that both may happen in one pass over memory.
     - ``shape(X, y) -> (d, m)``: the shape of W, if it is not (columns of X, columns of y).
     - ``check(X, y) -> (X, y)``: refuse bad data in one sentence, return what the shards shall hold.
+
+    Of a Spark DataFrame, `shape` and `check` see some rows at a time; the largest shape is taken.
     """
 
     def stats(self, shard: Shard, W: LowRankMatrix) -> State:

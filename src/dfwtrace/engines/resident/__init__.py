@@ -1,0 +1,1 @@
+"""Workers that stay, behind sockets: a driver, a tree of workers, and rounds between them."""

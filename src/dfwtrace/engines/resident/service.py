@@ -1,0 +1,279 @@
+"""A resident worker: joins the driver, holds its shards, and answers rounds until told to stop."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any, cast
+
+import numpy as np
+
+from dfwtrace.engines.failures import UnreachableError
+from dfwtrace.engines.local import LocalWorkers, threads_for
+from dfwtrace.engines.resident import handshake
+from dfwtrace.engines.resident.invitation import Invitation
+from dfwtrace.engines.resident.reception import Reception
+from dfwtrace.engines.resident.topology import parents
+from dfwtrace.engines.resident.wire import (
+    HEADER,
+    Frame,
+    Kind,
+    PeerLostError,
+    ProtocolError,
+    Value,
+    pack,
+    receive,
+    repack,
+    send,
+    tune,
+)
+from dfwtrace.engines.tree import Node, TreeSum
+from dfwtrace.shards import Shard, shard_bounds
+
+#: Seconds between two signs of life.
+HEARTBEAT = 1.0
+# A traceback is cut to so many characters: the end of it tells most.
+_LONGEST_TRACEBACK = 20_000
+_RETRY_SECONDS = 0.2
+
+#: Gets the worker's shards into memory; what it is given reads the next frame from the driver.
+Load = Callable[[Callable[[], Frame]], list[Shard]]
+
+
+def serve(invitation: Invitation, index: int, program: Any, load: Load, n_jobs: int) -> None:
+    """Be worker `index` until the driver says stop or goes away.
+
+    Parameters
+    ----------
+    invitation : Invitation
+    index : int
+        From 0; tells which shards are this worker's.
+    program : object
+        Its methods run on the shards by name.
+    load : callable
+    n_jobs : int
+        Threads that shards may be worked on with.
+    """
+    with ExitStack() as held:
+        control = held.enter_context(_call(invitation, invitation.host, invitation.port))
+        voice = _Voice(control)
+        try:
+            _Member(invitation, index, control, voice, held).work(program, load, n_jobs)
+        except PeerLostError as lost:  # of ours: a program's own lost connections are errors
+            with suppress(OSError):  # the driver itself may be gone, or has let go of this worker
+                voice.say(Kind.CUT_OFF, str(lost))
+        except BaseException:
+            with suppress(OSError):
+                voice.say(Kind.FAILED, traceback.format_exc()[-_LONGEST_TRACEBACK:])
+            raise
+
+
+def _call(invitation: Invitation, host: str, port: int) -> socket.socket:
+    """A connection to the driver or to a parent, both sides proven; tries until the time is up."""
+    # Half of the driver's patience, so that it still hears why nobody came.
+    deadline = time.monotonic() + 0.5 * invitation.start_timeout
+    while True:
+        try:
+            sock = socket.create_connection((host, port), timeout=handshake.TIME)
+            try:
+                handshake.introduce(sock, invitation.secret)
+            except BaseException:
+                sock.close()
+                raise
+            tune(sock)
+            return sock
+        except handshake.StrangerError:
+            raise
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"no way from {socket.gethostname()} to {host}:{port} ({error}): the driver "
+                    "must be reachable from the executors; see the settings host, bind and port."
+                ) from error
+            time.sleep(_RETRY_SECONDS)
+
+
+class _Voice:
+    """The worker's line to the driver for all that is not a round."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._lock = threading.Lock()
+
+    def say(self, kind: Kind, *values: Value) -> None:
+        with self._lock:
+            send(self._control, pack(kind, 0, values))
+
+
+class _Member:
+    """One worker in the tree, from its hello to its end."""
+
+    def __init__(
+        self,
+        invitation: Invitation,
+        index: int,
+        control: socket.socket,
+        voice: _Voice,
+        held: ExitStack,
+    ) -> None:
+        self._invitation, self._index = invitation, index
+        self._control, self._voice, self._held = control, voice, held
+        above = parents(invitation.n_workers, invitation.fan_in)
+        self._expected = {i for i, parent in enumerate(above) if parent == index}
+        self._children: list[socket.socket] = []
+        self._wire = 0  # bytes to and from the children in this round
+
+    def work(self, program: Any, load: Load, n_jobs: int) -> None:
+        door, port = None, 0
+        if self._expected:
+            here = self._control.getsockname()[0]  # the interface that leads to the driver
+            door = Reception(here, 0, self._invitation.secret)
+            self._held.callback(door.close)
+            port = door.port
+        self._voice.say(Kind.HELLO, self._index, socket.gethostname(), os.getpid(), port)
+        self._held.enter_context(_Heartbeat(self._voice))
+        shards = load(lambda: receive(self._control, self._invitation.largest_message))
+        digests = np.frombuffer(b"".join(shard.digest() for shard in shards), np.uint8)
+        rows = np.array([shard.n_rows for shard in shards], np.int64)
+        self._voice.say(Kind.READY, rows, digests)
+        up = self._join()
+        if door is not None:
+            self._adopt(door)
+        first = shard_bounds(self._invitation.n_shards, self._invitation.n_workers)[self._index][0]
+        n_bytes = sum(shard.n_bytes for shard in shards)
+        threads = threads_for(n_bytes, n_jobs)
+        workers = LocalWorkers(program, shards, threads, first, self._invitation.n_shards)
+        try:
+            self._answer_rounds(up, workers)
+        finally:
+            workers.close()
+
+    def _join(self) -> socket.socket:
+        frame = receive(self._control, self._invitation.largest_message)
+        if frame.kind != Kind.TREE:
+            raise ProtocolError(f"{frame.kind.name} where the tree should come")
+        host, port = frame.values()
+        up = self._held.enter_context(_call(self._invitation, cast(str, host), cast(int, port)))
+        send(up, pack(Kind.HELLO, 0, [self._index]))
+        return up
+
+    def _adopt(self, door: Reception) -> None:
+        """Let the children in; then nobody can call any more."""
+        deadline = time.monotonic() + self._invitation.start_timeout
+        while self._expected:
+            try:
+                caller = door.callers.get(timeout=_RETRY_SECONDS)
+            except queue.Empty:
+                self._check_driver()
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"workers {sorted(self._expected)} did not link up within "
+                        f"{self._invitation.start_timeout:g} s (start_timeout)."
+                    ) from None
+                continue
+            child = self._held.enter_context(caller.sock)
+            if len(caller.hello) != 1 or caller.hello[0] not in self._expected:
+                child.close()
+                continue
+            self._expected.remove(cast(int, caller.hello[0]))
+            self._children.append(child)
+        door.close()
+
+    def _check_driver(self) -> None:
+        """Nothing is to come from the driver now, but for the end of the connection."""
+        with suppress(BlockingIOError):
+            if not self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                raise PeerLostError("the driver has hung up")
+
+    def _answer_rounds(self, up: socket.socket, workers: LocalWorkers) -> None:
+        sequence = 0
+        while True:
+            request = receive(up, self._invitation.largest_message)
+            sequence += 1
+            if request.sequence != sequence:
+                raise ProtocolError(f"round {request.sequence} where {sequence} should come")
+            self._wire = 0
+            for child in self._children:  # before the own work, so that they work meanwhile
+                self._wire += send(child, repack(request))
+            if request.kind == Kind.STOP:
+                return
+            send(up, pack(Kind.REPLY, sequence, self._reply(request, workers)))
+
+    def _reply(self, request: Frame, workers: LocalWorkers) -> list[Value]:
+        """[seconds of the slowest, bytes on the wires below, then level, index, sum of nodes]."""
+        began = time.perf_counter()
+        method, *args = request.values()
+        if not isinstance(method, str) or method.startswith("_"):
+            raise ProtocolError("no method is named")
+        known = cast(list[Any], args)
+        total = TreeSum(self._invitation.n_shards)
+        gathered: list[Node] = []
+        if request.kind == Kind.BUILD:
+            workers.build(method, *known)
+        elif request.kind == Kind.APPLY:
+            workers.apply(method, *known)
+        elif request.kind == Kind.SUM:
+            total = workers.partial_sum(method, *known)
+        elif request.kind == Kind.GATHER:
+            replies = workers.gather(method, *known)
+            gathered = [Node(0, workers.first + j, reply) for j, reply in enumerate(replies)]
+        else:
+            raise ProtocolError(f"{request.kind.name} where a round should come")
+        seconds = time.perf_counter() - began
+        for child in self._children:
+            reply = receive(child, self._invitation.largest_message)
+            slowest, wire, nodes = unpack_reply(reply, request.sequence)
+            seconds, self._wire = max(seconds, slowest), self._wire + wire
+            for node in nodes:
+                if request.kind == Kind.SUM:
+                    total.add_node(node)
+                else:
+                    gathered.append(node)
+        return [
+            seconds,
+            self._wire,
+            *(value for node in total.nodes() + gathered for value in node),
+        ]
+
+
+def unpack_reply(frame: Frame, sequence: int) -> tuple[float, int, list[Node]]:
+    """Seconds of the slowest worker, bytes on the wires up to here, and the nodes."""
+    if frame.kind != Kind.REPLY or frame.sequence != sequence:
+        raise ProtocolError(f"{frame.kind.name} {frame.sequence} where reply {sequence} is due")
+    values = cast(list[Any], frame.values())
+    kinds = [float, int] + [int, int, np.ndarray] * (len(values) // 3)
+    if len(values) != len(kinds) or not all(map(isinstance, values, kinds)):
+        raise ProtocolError("a reply that makes no sense")
+    seconds, wire, *flat = values
+    nodes = [Node(*flat[i : i + 3]) for i in range(0, len(flat), 3)]
+    return seconds, wire + HEADER.size + len(frame.payload), nodes
+
+
+class _Heartbeat:
+    """Tells the driver once a second that this process has not stopped."""
+
+    def __init__(self, voice: _Voice) -> None:
+        self._voice = voice
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="dfwtrace-heartbeat", daemon=True)
+
+    def __enter__(self) -> _Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._end.wait(HEARTBEAT):
+            try:
+                self._voice.say(Kind.ALIVE)
+            except OSError:
+                return

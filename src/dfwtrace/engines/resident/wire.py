@@ -1,0 +1,242 @@
+"""Frames on a socket: a length, a sequence number, a kind, and raw buffers. Never pickle.
+
+A frame's payload is a list of numbers, short texts and arrays. An array travels as its bytes, with
+its dtype, its shape and its memory order, because BLAS may round differently for another order.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from itertools import accumulate
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from dfwtrace._typing import Array
+
+Value = Array | float | int | str
+
+
+class Kind(IntEnum):
+    """What a frame is for."""
+
+    HELLO = 1  # a worker tells who it is
+    TREE = 2  # the driver tells a worker where its parent listens
+    ROWS = 3  # a piece of a shard's rows
+    READY = 4  # a worker's shards are in memory
+    BUILD = 5
+    APPLY = 6
+    SUM = 7
+    GATHER = 8
+    REPLY = 9
+    ALIVE = 10  # a heartbeat
+    FAILED = 11  # a worker's traceback
+    CUT_OFF = 12  # a worker has lost its parent or a child in the tree
+    STOP = 13
+
+
+class ProtocolError(Exception):
+    """The other side sent what it should not have."""
+
+
+class PeerLostError(ConnectionError):
+    """The other side has closed the connection."""
+
+
+class Frame(NamedTuple):
+    """A frame as it was received."""
+
+    kind: Kind
+    sequence: int
+    payload: bytearray
+
+    def values(self) -> list[Value]:
+        return decode(self.payload)
+
+
+HEADER = struct.Struct("<QQB")  # length of the payload, sequence number, kind
+
+_DTYPES = {code: np.dtype(text) for code, text in enumerate(("<f8", "<f4", "<i8", "<i4", "|u1"))}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_MOST_DIMENSIONS = 4
+# Buffers that one system call may take.
+_AT_ONCE = 512
+
+
+def pack(kind: Kind, sequence: int, values: Sequence[Value] = ()) -> list[memoryview]:
+    """A frame as buffers to send, arrays without a copy."""
+    buffers = encode(values)
+    length = sum(len(buffer) for buffer in buffers)
+    return [memoryview(HEADER.pack(length, sequence, kind)), *buffers]
+
+
+def repack(frame: Frame) -> list[memoryview]:
+    """A frame that was received, to be passed on as it is."""
+    header = HEADER.pack(len(frame.payload), frame.sequence, frame.kind)
+    return [memoryview(header), memoryview(frame.payload)]
+
+
+def encode(values: Sequence[Value]) -> list[memoryview]:
+    """Values as buffers: one letter for the type, then what `decode` needs to know.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> decode(b"".join(encode(["matvec", 2.5, -3, np.array([1.0, 2.0])])))
+    ['matvec', 2.5, -3, array([1., 2.])]
+    """
+    buffers: list[memoryview] = []
+    head = bytearray()
+    for value in values:
+        if isinstance(value, np.ndarray):
+            array = value if value.flags.forc else np.ascontiguousarray(value)
+            if array.dtype not in _CODES or array.ndim > _MOST_DIMENSIONS:
+                raise TypeError(f"an array of {array.dtype} and {array.ndim} dimensions can't go.")
+            by_column = not array.flags.c_contiguous
+            head += struct.pack("<cBBB", b"a", _CODES[array.dtype], by_column, array.ndim)
+            head += struct.pack(f"<{array.ndim}Q", *array.shape)
+            buffers.append(memoryview(bytes(head)))
+            head.clear()
+            if array.size:
+                buffers.append((array.T if by_column else array).data.cast("B"))
+        elif isinstance(value, str):
+            text = value.encode(errors="backslashreplace")  # a traceback may hold anything
+            head += struct.pack("<cI", b"s", len(text)) + text
+        elif isinstance(value, float | np.floating):
+            head += struct.pack("<cd", b"f", float(value))
+        else:  # whole numbers of any size: a seed may be large
+            number = int(value).to_bytes(int(value).bit_length() // 8 + 1, "little", signed=True)
+            head += struct.pack("<cI", b"i", len(number)) + number
+    buffers.append(memoryview(bytes(head)))
+    return [buffer for buffer in buffers if len(buffer)]
+
+
+def decode(payload: bytes | bytearray) -> list[Value]:
+    """The values of a payload; arrays get memory of their own. Refuses what `encode` never made."""
+    try:
+        return _decode(memoryview(payload))
+    except (struct.error, ValueError, KeyError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a payload of {len(payload)} bytes makes no sense") from error
+
+
+def _decode(payload: memoryview) -> list[Value]:
+    values: list[Value] = []
+    at = 0
+
+    def take(size: int) -> memoryview:
+        nonlocal at
+        if size > len(payload) - at:
+            raise ValueError("cut short")
+        at += size
+        return payload[at - size : at]
+
+    while at < len(payload):
+        letter = bytes(take(1))
+        if letter == b"a":
+            code, by_column, ndim = take(3)
+            if ndim > _MOST_DIMENSIONS:
+                raise ValueError("too many dimensions")
+            shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
+            dtype = _DTYPES[code]
+            # Python's numbers do not overflow: a huge shape asks for more bytes than there are.
+            *_, size = accumulate((dtype.itemsize, *shape), int.__mul__)
+            data = take(size)
+            array = np.empty(shape, dtype, order="F" if by_column else "C")
+            if size:
+                (array.T if by_column else array).data.cast("B")[:] = data
+            values.append(array)
+        elif letter == b"s":
+            (length,) = struct.unpack("<I", take(4))
+            values.append(bytes(take(length)).decode())
+        elif letter == b"f":
+            values.append(struct.unpack("<d", take(8))[0])
+        elif letter == b"i":
+            (length,) = struct.unpack("<I", take(4))
+            values.append(int.from_bytes(take(length), "little", signed=True))
+        else:
+            raise ValueError("unknown type")
+    return values
+
+
+def tune(sock: socket.socket) -> None:
+    """Small frames go out at once, and a machine that has died is noticed in the end."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def send(sock: socket.socket, buffers: Sequence[memoryview]) -> int:
+    """Send all of the buffers on a blocking socket; the number of bytes."""
+    left = [buffer for buffer in buffers if len(buffer)]
+    total = 0
+    while left:
+        try:
+            sent = sock.sendmsg(left[:_AT_ONCE])
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise PeerLostError(str(error)) from error
+        total += sent
+        left = drop(left, sent)
+    return total
+
+
+def drop(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
+    """What is left of the buffers after so many bytes."""
+    left = list(buffers)
+    while left and sent >= len(left[0]):
+        sent -= len(left[0])
+        left.pop(0)
+    if left and sent:
+        left[0] = left[0][sent:]
+    return left
+
+
+def receive(sock: socket.socket, largest: int) -> Frame:
+    """The next frame from a blocking socket, of at most `largest` bytes."""
+    reader = FrameReader(largest)
+    while True:
+        frame = reader.read(sock)
+        if frame is not None:
+            return frame
+
+
+class FrameReader:
+    """Puts frames together from a socket, blocking or not, as their bytes come in."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._begin()
+
+    def _begin(self) -> None:
+        self._header: tuple[int, int, Kind] | None = None
+        self._buffer = bytearray(HEADER.size)
+        self._filled = 0
+
+    def read(self, sock: socket.socket, flags: int = 0) -> Frame | None:
+        """One receive; the frame, if it is complete now. Raises BlockingIOError like `recv`."""
+        if self._filled < len(self._buffer):
+            try:
+                count = sock.recv_into(memoryview(self._buffer)[self._filled :], 0, flags)
+            except ConnectionResetError as error:
+                raise PeerLostError(str(error)) from error
+            if count == 0:
+                raise PeerLostError("the connection was closed")
+            self._filled += count
+        if self._filled < len(self._buffer):
+            return None
+        if self._header is None:
+            length, sequence, kind = cast(tuple[int, int, int], HEADER.unpack(self._buffer))
+            if length > self._largest:
+                raise ProtocolError(f"a frame of {length} bytes, where {self._largest} is the most")
+            try:
+                self._header = (length, sequence, Kind(kind))
+            except ValueError as error:
+                raise ProtocolError(f"a frame of unknown kind {kind}") from error
+            self._buffer, self._filled = bytearray(length), 0
+            if length:
+                return None
+        _, sequence, known = self._header
+        frame = Frame(known, sequence, self._buffer)
+        self._begin()
+        return frame

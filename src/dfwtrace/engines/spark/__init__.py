@@ -1,0 +1,1 @@
+"""Shards on an Apache Spark cluster."""

@@ -1,0 +1,1 @@
+"""The form of the paper: a Spark job for each round."""

@@ -1,0 +1,84 @@
+"""Rows of the data before they are cut: what is known of them, and how a task looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dfwtrace._typing import Array, Matrix
+
+
+class Examined(NamedTuple):
+    """Rows as the shards shall hold them, and the shape of W that they ask for."""
+
+    X: Matrix
+    y: Array | None
+    shape: tuple[int, int]
+
+
+#: Refuses bad rows in one sentence and converts good ones. It may see all rows at once or some of
+#: them at a time: W's shape is then the largest of the shapes that it tells.
+Examine = Callable[[Matrix, Array | None], Examined]
+
+
+class Targets(NamedTuple):
+    """What y is made of: its dtype and the shape of one row of it."""
+
+    dtype: np.dtype[Any]
+    row: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The sizes of a data set, as the shards shall hold it.
+
+    Attributes
+    ----------
+    n_rows, n_columns : int
+        The shape of X.
+    stored : int
+        Numbers stored in X: all of them if it is dense, the non-zeros if it is sparse.
+    sparse : bool
+    dtype : dtype
+        Of X.
+    shape : (d, m)
+        Of W.
+    targets : Targets or None
+    """
+
+    n_rows: int
+    n_columns: int
+    stored: int
+    sparse: bool
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+    targets: Targets | None
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Rows in this process's memory, examined."""
+
+    X: Matrix
+    y: Array | None
+    facts: Facts
+
+    @classmethod
+    def examined(cls, X: Matrix, y: Array | None, examine: Examine) -> ArrayRows:
+        """Look through all rows at once.
+
+        Rows that do not lie one behind the other are copied: BLAS may round differently for another
+        layout, and every engine shall see the same.
+        """
+        X, y, shape = examine(X, y)
+        sparse = bool(sp.issparse(X))
+        X = X if sparse else np.ascontiguousarray(X)
+        y = None if y is None else np.ascontiguousarray(y)
+        stored = int(X.nnz) if sparse else int(X.size)
+        targets = None if y is None else Targets(y.dtype, tuple(y.shape[1:]))
+        facts = Facts(int(X.shape[0]), int(X.shape[1]), stored, sparse, X.dtype, shape, targets)
+        return cls(X, y, facts)

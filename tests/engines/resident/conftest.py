@@ -1,0 +1,66 @@
+"""What every test of resident workers is held to: nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.engines.resident.crews import (
+    PROCESSES,
+    CrewEngine,
+    eventually,
+    make_shards,
+    open_sockets,
+    our_threads,
+)
+
+from dfwtrace.engines.resident import crew, handshake
+
+
+@pytest.fixture(scope="session", autouse=True)
+def process_server() -> None:
+    """Start the server that workers are forked from, so that its sockets are no test's."""
+    process = PROCESSES.Process(target=make_shards, args=(1,))
+    process.start()
+    process.join()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(process_server: None) -> Iterator[None]:
+    """No thread, no socket, no process, whether the test's run ended well or not."""
+    before = open_sockets()
+    yield
+    assert eventually(lambda: not our_threads()), our_threads()
+    assert eventually(lambda: open_sockets() <= before)
+    assert PROCESSES.active_children() == []
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same behaviour sooner: no test asserts how long anything took."""
+    monkeypatch.setattr(crew, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(crew, "_GRACE", 1.0)
+
+
+@pytest.fixture
+def hasty_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshake, "TIME", 0.5)
+
+
+@pytest.fixture
+def engine() -> Iterator[Any]:
+    """Makes engines; what they have launched is ended with the test."""
+    made: list[CrewEngine] = []
+
+    def make(**settings: Any) -> CrewEngine:
+        made.append(CrewEngine(**settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for lost in one.crews:
+            lost.abandon()
+        for job in one.jobs:
+            job.cancel()
+            job.join(10.0)

@@ -1,0 +1,254 @@
+"""The door: whoever does not know the secret gets nowhere, and keeps nobody out."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.engines.resident.crews import (
+    HOST,
+    CrewEngine,
+    Impostor,
+    Products,
+    closed,
+    eventually,
+    make_shards,
+    open_sockets,
+    our_threads,
+    story,
+)
+
+from dfwtrace.engines.resident import handshake
+from dfwtrace.engines.resident.reception import Reception
+from dfwtrace.engines.resident.wire import HEADER, Kind, pack, send
+
+
+@pytest.fixture
+def door() -> Iterator[tuple[CrewEngine, Reception]]:
+    engine = CrewEngine()
+    reception = engine.open_door()
+    yield engine, reception
+    reception.close()
+
+
+def visitor(door: tuple[CrewEngine, Reception]) -> Impostor:
+    return Impostor(door[0].invitations[-1])
+
+
+def plain(reception: Reception) -> socket.socket:
+    return socket.create_connection((HOST, reception.port), timeout=10.0)
+
+
+def test_a_caller_who_knows_the_secret_is_handed_over(door: Any) -> None:
+    with visitor(door) as caller:
+        line = caller.call(3, "host", 12, 0)
+        heard, address, hello = door[1].callers.get(timeout=10.0)
+        assert hello == [3, "host", 12, 0]
+        assert address == HOST
+        assert heard.gettimeout() is None
+        assert heard.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        heard.sendall(b"welcome")
+        assert line.recv(100) == b"welcome"
+        heard.close()
+
+
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: driver\r\n\r\n",
+    "zeros": bytes(10_000),
+    "a frame": HEADER.pack(8, 0, Kind.HELLO) + bytes(8),
+    "pickle": b"\x80\x04\x95" + bytes(200),
+    "random": np.random.default_rng(0).bytes(100_000),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_is_dropped(door: Any, kind: str) -> None:
+    with plain(door[1]) as line:
+        try:
+            line.sendall(GARBAGE[kind])
+            line.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it was quick to hang up
+        assert closed(line)
+    with pytest.raises(queue.Empty):
+        door[1].callers.get(timeout=0.05)
+    assert eventually(lambda: our_threads() == ["dfwtrace-door"])
+
+
+def test_a_wrong_secret_is_dropped(door: Any) -> None:
+    guess = door[0].invitations[-1]._replace(secret=b"g" * 32)
+    with Impostor(guess) as caller:
+        with pytest.raises(ConnectionError):
+            caller.call(0, "host", 12, 0)
+        assert closed(caller.sockets[0])
+    with pytest.raises(queue.Empty):
+        door[1].callers.get(timeout=0.05)
+
+
+NO_HELLO = {
+    "another kind": b"".join(pack(Kind.REPLY, 0, [0])),
+    "unknown kind": HEADER.pack(0, 0, 77),
+    "too long": HEADER.pack(4097, 0, Kind.HELLO),
+    "far too long": HEADER.pack(2**60, 0, Kind.HELLO),
+    "nonsense": HEADER.pack(4, 0, Kind.HELLO) + b"what",
+    "a huge array": HEADER.pack(12, 0, Kind.HELLO) + b"a\x00\x00\x01" + b"\xff" * 8,
+    "half": HEADER.pack(100, 0, Kind.HELLO) + b"i",
+}
+
+
+@pytest.mark.parametrize("kind", NO_HELLO)
+def test_one_who_knows_the_secret_and_says_no_hello_is_dropped(door: Any, kind: str) -> None:
+    with visitor(door) as caller:
+        line = caller.call()
+        line.sendall(NO_HELLO[kind])
+        line.shutdown(socket.SHUT_WR)
+        assert closed(line)
+    with pytest.raises(queue.Empty):
+        door[1].callers.get(timeout=0.05)
+    assert eventually(lambda: our_threads() == ["dfwtrace-door"])
+
+
+def test_one_who_says_nothing_is_dropped(door: Any, hasty_handshakes: None) -> None:
+    with plain(door[1]) as stranger, visitor(door) as caller:
+        silent = caller.call()  # knows the secret, but then says nothing either
+        assert closed(stranger)
+        assert closed(silent)
+
+
+def test_strangers_hold_nobody_up(door: Any) -> None:
+    with ExitStack() as held, visitor(door) as caller:
+        for _ in range(20):
+            held.enter_context(plain(door[1]))
+        caller.call(1)
+        sock, _, hello = door[1].callers.get(timeout=10.0)
+        assert hello == [1]
+        sock.close()
+
+
+def test_hundreds_of_silent_callers_do_not_keep_workers_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They fill the hall, are turned away after a while, and workers call until they get in."""
+    monkeypatch.setattr(handshake, "TIME", 1.0)
+    engine = CrewEngine(n_shards=4, n_workers=4)
+    strangers: list[socket.socket] = []
+    opened = engine.open_door
+
+    def crowded() -> Reception:
+        reception = opened()
+        strangers.extend(plain(reception) for _ in range(300))
+        return reception
+
+    monkeypatch.setattr(engine, "open_door", crowded)
+    shards = make_shards(4)
+    workers = engine.workers(Products(), lambda: shards)
+    try:
+        assert workers.shard_rows == [shard.n_rows for shard in shards]
+        assert story(workers)
+    finally:
+        workers.close()
+        for stranger in strangers:
+            stranger.close()
+
+
+def test_a_crowd_beyond_what_fits_is_turned_away_at_once(door: Any) -> None:
+    with ExitStack() as held:
+        crowd = [held.enter_context(plain(door[1])) for _ in range(100)]
+        assert eventually(lambda: len(our_threads()) == 1 + 64)
+        away = 0
+        for stranger in crowd:
+            stranger.setblocking(False)
+
+        def turned_away() -> bool:
+            nonlocal away
+            for stranger in list(crowd):
+                try:
+                    ended = not stranger.recv(64)
+                except BlockingIOError:
+                    continue
+                except ConnectionResetError:
+                    ended = True
+                if ended:
+                    crowd.remove(stranger)
+                    away += 1
+            return away == 36
+
+        assert eventually(turned_away)
+
+
+def test_a_closed_door_leaves_no_thread_and_no_socket() -> None:
+    before = open_sockets()
+    engine = CrewEngine()
+    reception = engine.open_door()
+    with ExitStack() as held:
+        for _ in range(5):
+            held.enter_context(plain(reception))  # in the middle of a handshake
+        caller = held.enter_context(Impostor(engine.invitations[-1]))
+        caller.call(0)  # known, but nobody asked for it
+        half = caller.call()  # has not said hello
+        assert eventually(lambda: not reception.callers.empty())
+        reception.close()
+        assert our_threads() == []
+        assert closed(half)
+        assert closed(caller.sockets[0])
+        with pytest.raises(OSError):  # noqa: PT011  # refused or reset, as the system likes
+            caller.call(1)
+    assert open_sockets() == before
+    reception.close()  # a second time does no harm
+
+
+def test_one_who_comes_while_the_door_is_closing_is_turned_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Accepted just before the door closed, received just after: no thread may be left for it."""
+    accepted, closing = threading.Event(), threading.Event()
+    receive = Reception._receive
+
+    def slowly(self: Reception, sock: socket.socket, address: str) -> None:
+        accepted.set()
+        closing.wait(10.0)
+        receive(self, sock, address)
+
+    monkeypatch.setattr(Reception, "_receive", slowly)
+    reception = CrewEngine().open_door()
+    with plain(reception) as stranger:
+        assert accepted.wait(10.0)
+        closer = threading.Thread(target=reception.close)
+        closer.start()
+        assert eventually(lambda: reception._closed)
+        closing.set()
+        closer.join()
+        assert our_threads() == []
+        assert closed(stranger)
+
+
+def test_an_address_that_cannot_be_bound_is_named() -> None:
+    with pytest.raises(OSError, match=r"bind: cannot listen at 192\.0\.2\.1, port 0"):
+        Reception("192.0.2.1", 0, b"")
+    first = Reception(HOST, 0, b"")
+    try:
+        with pytest.raises(OSError, match=f"bind: cannot listen at {HOST}, port {first.port}"):
+            Reception(HOST, first.port, b"")
+    finally:
+        first.close()
+
+
+def test_the_door_may_be_one_of_ipv6() -> None:
+    try:
+        reception = Reception("::1", 0, b"s" * 32)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with socket.create_connection(("::1", reception.port), timeout=10.0) as line:
+        handshake.introduce(line, b"s" * 32)
+        send(line, pack(Kind.HELLO, 0, [1]))
+        sock, _, hello = reception.callers.get(timeout=10.0)
+        assert hello == [1]
+        sock.close()
+    reception.close()

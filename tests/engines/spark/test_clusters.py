@@ -1,0 +1,58 @@
+"""The three masters of the tests: real processes, the same bits on each, and none stays behind."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tests.clusters import driver_pid, executor_pids, python_worker_pids
+
+import dfwtrace as dt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OPTIONS: dict[str, Any] = {"radius": 10.0, "epochs": 3, "certify_every": 2}
+
+
+class WhoAmI:
+    """Tells the processes that shards live in, and counts them."""
+
+    def pid(self, shard: dt.Shard) -> Any:
+        return np.array([float(os.getpid())])
+
+
+@pytest.mark.parametrize("fixture", ["spark", "local_cluster", "standalone"])
+def test_every_master_gives_the_same_bits(fixture: str, request: pytest.FixtureRequest) -> None:
+    session: SparkSession = request.getfixturevalue(fixture)
+    X, y, _ = dt.datasets.make_multiclass(n=101, d=11, m=6, rank=3, seed=4)
+    here = dt.solve(dt.Multinomial(), X, y, engine=dt.LocalEngine(n_shards=4), **OPTIONS)
+    resident = dt.SparkEngine(session, n_shards=4)
+    map_reduce = dt.SparkMapReduceEngine(session, n_shards=4)
+    for engine in (resident, map_reduce):
+        there = dt.solve(dt.Multinomial(), X, y, engine=engine, **OPTIONS)
+        np.testing.assert_array_equal(there.W.U, here.W.U)
+        np.testing.assert_array_equal(there.W.s, here.W.s)
+        assert (there.objective, there.gap) == (here.objective, here.gap)
+
+
+@pytest.mark.parametrize("fixture", ["spark", "local_cluster", "standalone"])
+def test_workers_are_processes_of_their_own(fixture: str, request: pytest.FixtureRequest) -> None:
+    session: SparkSession = request.getfixturevalue(fixture)
+    executors = executor_pids(session)
+    assert len(executors) == (0 if fixture == "spark" else 2)
+    assert driver_pid(session) not in executors
+    X = np.ones((4, 1))
+    from dfwtrace.rows import ArrayRows, Examined
+
+    rows = ArrayRows.examined(X, None, lambda X, y: Examined(X, y, (1, 1)))
+    workers = dt.SparkEngine(session, n_shards=4).start(WhoAmI(), rows)
+    try:
+        pids = {int(reply[0]) for reply in workers.gather("pid")}
+        assert len(pids) == 2
+        assert pids <= set(python_worker_pids(session))
+        assert os.getpid() not in pids
+    finally:
+        workers.close()

@@ -1,0 +1,431 @@
+"""Rows as bytes and back: without Spark, and through its shuffle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
+
+from dfwtrace.engines.failures import RowsChangedError
+from dfwtrace.engines.spark import packing
+from dfwtrace.engines.spark.packing import assemble, keys_for, pack, pack_batches, packed
+from dfwtrace.engines.spark.reading import choose_columns
+from dfwtrace.engines.spark.survey import survey
+from dfwtrace.rows import ArrayRows, Examined, Facts
+from dfwtrace.shards import Shard, shard_bounds, split_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+XS = ["float64", "float32", "int64", "sparse", "sparse32"]
+YS = [None, "labels", "numbers", "columns"]
+
+
+def as_they_are(X: Any, y: Any) -> Examined:
+    return Examined(X, y, (int(X.shape[1]), 1))
+
+
+def data_of(n: int, d: int, x: str, y: str | None) -> tuple[Any, Any]:
+    rng = np.random.default_rng(n)
+    X = np.round(rng.standard_normal((n, d)), 1) * 10
+    X[rng.random((n, d)) < 0.5] = 0.0
+    if x.startswith("sparse"):
+        X = sp.csr_array(X.astype(np.float32 if x == "sparse32" else np.float64))
+        X.data[::3] = 0.0  # zeros that are stored
+    else:
+        X = X.astype(x)
+    targets = {
+        None: None,
+        "labels": np.arange(n),
+        "numbers": rng.standard_normal(n).astype(np.float32),
+        "columns": rng.standard_normal((n, 3)),
+    }
+    return X, targets[y]
+
+
+def ends_of(bounds: Sequence[tuple[int, int]]) -> Any:
+    return np.array([stop for _, stop in bounds])
+
+
+def packed_here(X: Any, y: Any, facts: Facts, bounds: Sequence[tuple[int, int]]) -> Any:
+    """All rows in one table, with the groups' places for their keys."""
+    batches = list(pack(X, y, 0, facts, ends_of(bounds), np.arange(len(bounds))))
+    return pa.Table.from_batches(batches)
+
+
+def assert_same_shards(found: list[Shard], expected: list[Shard]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.index == other.index
+        assert_same_bits(one.y, other.y)
+        if sp.issparse(other.X):
+            assert isinstance(one.X, sp.csr_array)
+            assert one.X.shape == other.X.shape
+            for part in ("data", "indices", "indptr"):
+                assert_same_bits(getattr(one.X, part), getattr(other.X, part))
+        else:
+            assert_same_bits(one.X, other.X)
+            assert one.X.flags.c_contiguous
+        assert one.digest() == other.digest()
+
+
+def assert_same_bits(one: Any, other: Any) -> None:
+    if other is None:
+        assert one is None
+        return
+    assert one.dtype == other.dtype
+    assert one.shape == other.shape
+    assert one.tobytes() == other.tobytes()
+
+
+@given(
+    st.integers(1, 20),
+    st.integers(1, 5),
+    st.sampled_from(XS),
+    st.sampled_from(YS),
+    st.integers(1, 9),
+    st.integers(0, 9),
+    st.randoms(use_true_random=False),
+)
+def test_rows_in_any_order_become_the_shards_of_the_whole(
+    n: int, d: int, x: str, y: str | None, n_shards: int, n_first: int, random: Any
+) -> None:
+    X, targets = data_of(n, d, x, y)
+    facts = ArrayRows.examined(X, targets, as_they_are).facts
+    bounds = shard_bounds(n, n_shards)
+    n_first = min(n_first, n_shards)
+    groups = [
+        (0, bounds[n_first - 1][1] if n_first else 0),
+        (bounds[n_first - 1][1] if n_first else 0, n),
+    ]
+    table = packed_here(X, targets, facts, groups)
+    found = []
+    for key, (first, last) in enumerate([(0, n_first), (n_first, n_shards)]):
+        places = np.flatnonzero(table["key"].to_numpy() == key).tolist()
+        random.shuffle(places)
+        mixed = table.take(pa.array(places, pa.int64())).combine_chunks()
+        batches = mixed.to_batches(max_chunksize=random.randint(1, 6))  # slices, with offsets
+        nothing = pa.RecordBatch.from_pylist([], schema=table.schema)
+        batches.insert(random.randint(0, len(batches)), nothing)
+        found += assemble(batches, facts, bounds[first:last], first)
+    assert_same_shards(found, split_rows(X, targets, n_shards))
+
+
+def test_a_packed_row_is_the_bytes_of_its_numbers() -> None:
+    X, y = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32), np.array([[5], [6]])
+    facts = ArrayRows.examined(X, y, as_they_are).facts
+    rows = next(pack(X, y, 40, facts, np.array([41, 42]), np.array([7, 9]))).to_pylist()
+    assert rows == [
+        {"key": 7, "row": 40, "x": X[0].tobytes(), "y": y[0].tobytes()},
+        {"key": 9, "row": 41, "x": X[1].tobytes(), "y": y[1].tobytes()},
+    ]
+
+
+def test_a_sparse_row_is_a_record_for_each_entry() -> None:
+    X = sp.csr_array((np.array([5.0, 0.0]), [1, 2], [0, 2, 2]), shape=(2, 3))
+    facts = ArrayRows.examined(X, None, as_they_are).facts
+    rows = next(pack(X, None, 0, facts, np.array([2]), np.array([0]))).to_pylist()
+    entries = np.array([(1, 5.0), (2, 0.0)], [("column", np.int32), ("value", np.float64)])
+    assert [row["x"] for row in rows] == [entries.tobytes(), b""]
+    assert [row["y"] for row in rows] == [b"", b""]
+
+
+@pytest.mark.parametrize("x", ["float64", "sparse"])
+def test_no_batch_is_larger_than_it_may_be(x: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_BATCH_BYTES", 300)
+    X, y = data_of(50, 9, x, "labels")
+    facts = ArrayRows.examined(X, y, as_they_are).facts
+    batches = list(pack(X, y, 0, facts, np.array([50]), np.array([0])))
+    cells = [sum(len(row["x"]) + len(row["y"]) for row in b.to_pylist()) for b in batches]
+    assert len(batches) > 5
+    assert max(cells) <= 300
+    assert_same_shards(assemble(batches, facts, [(0, 50)], 0), split_rows(X, y, 1))
+
+
+def test_a_row_that_is_larger_than_a_batch_may_be_goes_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packing, "_BATCH_BYTES", 30)
+    X, _ = data_of(3, 9, "float64", None)
+    facts = ArrayRows.examined(X, None, as_they_are).facts
+    batches = list(pack(X, None, 0, facts, np.array([3]), np.array([0])))
+    assert [batch.num_rows for batch in batches] == [1, 1, 1]
+
+
+def test_large_binaries_are_read_too() -> None:
+    X, y = data_of(6, 2, "float64", "labels")
+    facts = ArrayRows.examined(X, y, as_they_are).facts
+    table = packed_here(X, y, facts, [(0, 6)])
+    kinds = [pa.int32(), pa.int64(), pa.large_binary(), pa.large_binary()]
+    large = table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
+    found = assemble(large.to_batches(max_chunksize=4), facts, [(0, 6)], 0)
+    assert_same_shards(found, split_rows(X, y, 1))
+
+
+@pytest.mark.parametrize("x", ["float64", "sparse"])
+def test_missing_foreign_and_doubled_rows_are_noticed(x: str) -> None:
+    X, y = data_of(10, 3, x, "labels")
+    facts = ArrayRows.examined(X, y, as_they_are).facts
+    table = packed_here(X, y, facts, [(0, 10)])
+
+    def shards(table: Any, bounds: list[tuple[int, int]]) -> list[Shard]:
+        return assemble(table.to_batches(), facts, bounds, 0)
+
+    assert shards(table, [(0, 10)])
+    with pytest.raises(RowsChangedError, match=r"but row 4 is missing: persist the DataFrame"):
+        shards(pa.concat_tables([table.slice(0, 4), table.slice(5)]), [(0, 10)])
+    with pytest.raises(RowsChangedError, match="row 2 is missing"):
+        shards(table.slice(0, 0), [(2, 5)])
+    with pytest.raises(RowsChangedError, match="some rows came twice"):
+        shards(pa.concat_tables([table, table.slice(3, 1)]), [(0, 10)])
+    for bounds in ([(0, 9)], [(1, 10)]):
+        with pytest.raises(RowsChangedError, match="do not belong to"):
+            shards(table, bounds)
+
+
+def test_rows_of_another_length_are_noticed() -> None:
+    X, y = data_of(4, 3, "float64", "labels")
+    facts = ArrayRows.examined(X, y, as_they_are).facts
+    table = packed_here(X[:, :2], y, facts, [(0, 4)])
+    with pytest.raises(RowsChangedError, match="differ in length"):
+        assemble(table.to_batches(), facts, [(0, 4)], 0)
+    X, y = data_of(4, 3, "sparse", "labels")
+    sparse_facts = ArrayRows.examined(X, y, as_they_are).facts
+    with pytest.raises(RowsChangedError, match="differ in kind"):
+        assemble(table.to_batches(), sparse_facts, [(0, 4)], 0)
+
+
+def test_no_shards_of_no_rows() -> None:
+    X, _ = data_of(4, 3, "sparse", None)
+    facts = ArrayRows.examined(X, None, as_they_are).facts
+    assert assemble([], facts, [], 5) == []
+    (empty,) = assemble([], facts, [(2, 2)], 5)
+    assert empty.index == 5
+    assert empty.X.shape == (0, 3)
+
+
+SCHEMA = StructType(
+    [StructField("x", ArrayType(DoubleType())), StructField("y", ArrayType(LongType()))]
+)
+
+
+def pack_partition(
+    X: Any, y: Any, facts: Facts, counts: list[int], partition: int, examine: Any = as_they_are
+) -> list[Any]:
+    """What a partition of these rows, read as arrays from two batches, is packed as."""
+    columns = [pa.array(X.tolist()), pa.array(y.tolist(), pa.list_(pa.int64()))]
+    batches = pa.table(columns, names=["x", "y"]).to_batches(max_chunksize=2)
+    reading = choose_columns(SCHEMA, "x", "y")
+    ends, keys = np.array([100]), np.array([3])
+    return list(pack_batches(batches, reading, examine, facts, counts, ends, keys, partition))
+
+
+def test_a_partition_is_packed_with_the_rows_before_it_counted() -> None:
+    X, y = np.arange(6.0).reshape(3, 2), np.arange(3)[:, None]
+    facts = ArrayRows.examined(X, y, as_they_are).facts
+    table = pa.Table.from_batches(pack_partition(X, y, facts, [5, 0, 3], 2))
+    assert table["row"].to_pylist() == [5, 6, 7]
+    assert table["x"].to_pylist() == [row.tobytes() for row in X]
+
+
+def test_a_partition_without_targets_is_packed() -> None:
+    X = np.arange(6.0).reshape(3, 2)
+    facts = ArrayRows.examined(X, None, as_they_are).facts
+    table = pa.Table.from_batches(
+        pack_partition(X, np.zeros((3, 1)), facts, [3], 0, with_targets_gone)
+    )
+    assert table["x"].to_pylist() == [row.tobytes() for row in X]
+    assert table["y"].to_pylist() == [b""] * 3
+
+
+def with_targets_gone(X: Any, y: Any) -> Examined:
+    return Examined(X, None, (2, 1))
+
+
+def with_targets_wider(X: Any, y: Any) -> Examined:
+    return Examined(X, np.tile(y, (1, 2)), (2, 1))
+
+
+def with_features_wider(X: Any, y: Any) -> Examined:
+    return Examined(np.tile(X, (1, 2)), y, (2, 1))
+
+
+def with_features_sparse(X: Any, y: Any) -> Examined:
+    return Examined(sp.csr_array(X), y, (2, 1))
+
+
+def test_a_partition_that_is_not_what_it_was_is_refused() -> None:
+    X, y = np.arange(6.0).reshape(3, 2), np.arange(3)[:, None]
+    facts = ArrayRows.examined(X, y, as_they_are).facts
+    with pytest.raises(RowsChangedError, match="partition 1 had 4 rows and now has 3: persist"):
+        pack_partition(X, y, facts, [5, 4], 1)
+    with pytest.raises(RowsChangedError, match="partition 1 had 1 rows and now has more"):
+        pack_partition(X, y, facts, [5, 1], 1)
+    with pytest.raises(RowsChangedError, match="partition 2 had 0 rows and now has more"):
+        pack_partition(X, y, facts, [5, 1], 2)
+    for examine, message in [
+        (with_targets_gone, "no targets where they had some"),
+        (with_targets_wider, "targets differ in length"),
+        (with_features_wider, "differ in kind"),
+        (with_features_sparse, "differ in kind"),
+    ]:
+        with pytest.raises(RowsChangedError, match=message):
+            pack_partition(X, y, facts, [3], 0, examine)
+
+
+def with_indices_out_of_order(X: Any, y: Any) -> Examined:
+    flipped = sp.csr_array(np.ascontiguousarray(X[:, ::-1]))
+    flipped.indices = X.shape[1] - 1 - flipped.indices
+    flipped.has_sorted_indices = False
+    return Examined(flipped, y, (2, 1))
+
+
+def test_dense_batches_become_sparse_where_others_are() -> None:
+    X, y = np.array([[1.0, 0.0], [0.0, 0.0], [2.0, 3.0]]), np.arange(3)[:, None]
+    facts = ArrayRows.examined(sp.csr_array(X), y, as_they_are).facts
+    for examine in (as_they_are, with_indices_out_of_order):
+        batches = pack_partition(X, y, facts, [3], 0, examine)
+        found = assemble(batches, facts, [(0, 3)], 0)
+        assert_same_shards(found, split_rows(sp.csr_array(X), y, 1))
+
+
+# With Spark.
+
+
+def as_partitions(spark: SparkSession, X: Any, y: Any, sizes: list[int]) -> DataFrame:
+    """A DataFrame of columns x and y whose partitions have these numbers of rows."""
+    rows = [(row.tolist(), target.item()) for row, target in zip(X, y, strict=True)]
+    cuts = np.cumsum([0, *sizes])
+    pieces = [rows[a:b] for a, b in pairwise(cuts)]
+    split = spark.sparkContext.parallelize(pieces, len(pieces)).flatMap(lambda piece: piece)
+    return spark.createDataFrame(split, "x array<double>, y bigint")
+
+
+def through_spark(frame: DataFrame, n_groups: int, n_shards: int) -> list[Shard]:
+    """The shards that n_groups tasks make of a DataFrame, group i in partition i."""
+    rows = survey(frame, "x", "y", as_they_are)
+    bounds = shard_bounds(rows.facts.n_rows, n_shards)
+    ranges = shard_bounds(n_shards, n_groups)
+    groups = [(bounds[a][0], bounds[b - 1][1]) for a, b in ranges]
+    facts = rows.facts
+
+    def task(batches: Iterator[Any]) -> Iterator[Any]:
+        import pickle
+
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        group = context.partitionId()
+        first, last = ranges[group]
+        shards = assemble(batches, facts, bounds[first:last], first)
+        yield pa.record_batch({"group": [group], "shards": [pickle.dumps(shards)]})
+
+    keys = keys_for(frame.sparkSession, n_groups)
+    sent = packed(rows, groups, keys).repartition(n_groups, "key")
+    found = sent.mapInArrow(task, "group long, shards binary").collect()
+    return unpickled(sorted((row["group"], bytes(row["shards"])) for row in found), n_groups)
+
+
+def unpickled(found: list[tuple[int, bytes]], n_groups: int) -> list[Shard]:
+    import pickle
+
+    assert [group for group, _ in found] == list(range(n_groups))
+    return [shard for _, shards in found for shard in pickle.loads(shards)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n_groups", "n_shards"),
+    [([20, 0, 13, 7, 0], 1, 4), ([20, 0, 13, 7, 0], 3, 7), ([1, 1, 0, 1], 4, 4), ([40], 2, 2)],
+)
+def test_a_data_frame_becomes_the_shards_of_its_rows(
+    spark: SparkSession, sizes: list[int], n_groups: int, n_shards: int
+) -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((sum(sizes), 3)), np.arange(sum(sizes))
+    frame = as_partitions(spark, X, y, sizes)
+    assert_same_shards(through_spark(frame, n_groups, n_shards), split_rows(X, y, n_shards))
+
+
+def test_other_settings_of_spark_change_nothing(spark: SparkSession) -> None:
+    rng = np.random.default_rng(2)
+    X, y = rng.standard_normal((40, 3)), np.arange(40)
+    frame = as_partitions(spark, X, y, [25, 15])
+    settings = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "1g",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        found = through_spark(frame, 4, 5)
+    finally:
+        for name, old in before.items():
+            spark.conf.set(name, str(old))
+    assert_same_shards(found, split_rows(X, y, 5))
+
+
+def test_sparse_rows_through_spark(spark: SparkSession) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    rows = [(Vectors.dense(1.0, 0.0, 2.0), 0), (Vectors.sparse(3, [0, 2], [0.0, 4.0]), 1)]
+    rows += [(Vectors.sparse(3, [], []), 2), (Vectors.dense(5.0, 6.0, 0.0), 3)]
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 4), ["x", "y"])
+    data = np.array([1.0, 2.0, 0.0, 4.0, 5.0, 6.0])
+    columns, bounds = np.array([0, 2, 0, 2, 0, 1], "i4"), np.array([0, 2, 4, 4, 6], "i4")
+    X = sp.csr_array((data, columns, bounds), shape=(4, 3))
+    assert_same_shards(through_spark(frame, 2, 3), split_rows(X, np.arange(4), 3))
+
+
+def test_rows_that_change_between_two_looks_are_noticed(spark: SparkSession, tmp_path: Any) -> None:
+    from pyspark.errors import PythonException
+
+    looked = str(tmp_path / "looked")
+
+    def fewer_each_time(batches: Iterator[Any]) -> Iterator[Any]:
+        import os
+
+        for batch in batches:
+            again = os.path.exists(looked)
+            open(looked, "w").close()
+            yield batch.slice(0, batch.num_rows - again)
+
+    frame = as_partitions(spark, np.ones((6, 2)), np.arange(6), [6])
+    changing = frame.mapInArrow(fewer_each_time, frame.schema)
+    with pytest.raises(
+        PythonException, match=r"RowsChangedError: .* had 6 rows and now has 5: pers"
+    ):
+        through_spark(changing, 2, 2)
+
+
+def test_keys_are_sought_until_all_are_found(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = keys_for(spark, 64)
+    monkeypatch.setattr(packing, "_SPARE_DRAWS", -2.0)
+    assert keys_for(spark, 64) == expected
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 64, 4096])
+def test_every_key_hashes_to_its_own_partition(spark: SparkSession, n: int) -> None:
+    keys = keys_for(spark, n)
+    assert len(keys) == n
+    frame = spark.createDataFrame([(key,) for key in keys], "key int")
+    places = frame.selectExpr("key", f"pmod(hash(key), {n}) as place").collect()
+    assert {row["key"]: row["place"] for row in places} == {key: i for i, key in enumerate(keys)}
+    if n <= 64:  # and not by our reckoning only
+        from pyspark.sql.functions import spark_partition_id
+
+        moved = frame.repartition(n, "key").select("key", spark_partition_id().alias("place"))
+        assert sorted((r["place"], r["key"]) for r in moved.collect()) == list(enumerate(keys))
