@@ -12,15 +12,40 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import epoch_floor, growth, least_squares, lmo_accuracy, memory, report
+from benchmarks import (
+    epoch_floor,
+    growth,
+    least_squares,
+    lmo_accuracy,
+    memory,
+    report,
+    scaling,
+    scaling_check,
+    spark_epoch,
+    spark_loading,
+    spark_rounds,
+    spark_session,
+)
+from benchmarks.harness import Scale
 from benchmarks.machine import OtherWork, provenance
 
 SUITE: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (epoch_floor, least_squares, growth, memory, lmo_accuracy)
+    for module in (
+        epoch_floor,
+        least_squares,
+        growth,
+        memory,
+        lmo_accuracy,
+        spark_rounds,
+        spark_epoch,
+        spark_loading,
+        scaling_check,
+        scaling,
+    )
 }
 # Columns of a table that goes to a file or a pipe.
-_WIDTH = 120
+_WIDTH = 140
 # Share of the processors' time that others may take before times are no longer to be trusted.
 _BUSY = 0.05
 RESULTS = Path(__file__).with_name("results")
@@ -33,26 +58,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.width = _WIDTH
     facts = provenance()
     console.print(f"{facts['cpu']}, {facts['cores']} cores, dfwtrace at {facts['commit']}")
-    records = []
-    for name in dict.fromkeys(asked.only or SUITE):
-        module = SUITE[name]
-        with console.status(name), OtherWork() as others:
-            began = time.perf_counter()
-            rows = module.run(asked.scale, asked.repeat)
-            took = time.perf_counter() - began
-        judged = asked.scale == "full" and not (module.TIMED and others.share > _BUSY)
-        title = (module.__doc__ or name).splitlines()[0]
-        console.print()
-        console.print(report.table(f"{name}: {title}", module.RATIO, rows, judged=judged))
-        console.print(f"took {took:.0f} s, other work on the machine {others.share:.0%}")
-        circumstances = {"scale": asked.scale, "other_work": round(others.share, 3), **facts}
-        records += [report.record(row, judged=judged, **circumstances) for row in rows]
+    try:
+        records = [
+            record
+            for name in SUITE
+            if name in asked.only
+            for record in _measure(name, asked.scale, asked.repeat, facts, console)
+        ]
+    finally:
+        spark_session.stop()
     if any(record["target"] is not None for record in records):
         console.print(f"\n{_summary(records)}")
     folder = asked.results or (RESULTS if asked.scale == "full" else None)
-    if folder is not None:
+    if folder is not None and records:
         console.print(f"Rows added to {report.append(records, folder)}", soft_wrap=True)
     return 0
+
+
+def _measure(
+    name: str, scale: Scale, repeat: int, facts: Mapping[str, Any], console: Console
+) -> list[dict[str, Any]]:
+    """Run one benchmark and print its table; the records of its rows."""
+    module = SUITE[name]
+    title = f"{name}: {(module.__doc__ or name).splitlines()[0]}"
+    console.print()
+    try:
+        with console.status(name), OtherWork() as others:
+            began = time.perf_counter()
+            rows = module.run(scale, repeat)
+            took = time.perf_counter() - began
+    except spark_session.NoSparkError as lacking:
+        console.print(f"{title}\nleft out: {lacking}.")
+        return []
+    judged = scale == "full" and not (module.TIMED and others.share > _BUSY)
+    console.print(report.table(title, module.RATIO, rows, judged=judged))
+    console.print(f"took {took:.0f} s, other work on the machine {others.share:.0%}")
+    circumstances = {"scale": scale, "other_work": round(others.share, 3), **facts}
+    return [report.record(row, judged=judged, **circumstances) for row in rows]
 
 
 def _summary(records: Sequence[Mapping[str, Any]]) -> str:
@@ -69,7 +111,11 @@ def _summary(records: Sequence[Mapping[str, Any]]) -> str:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "--only", action="append", choices=list(SUITE), help="this one (may be given again)"
+        "--only",
+        type=_names,
+        action="extend",
+        metavar="NAME",
+        help=f"only those whose names begin so (may be given again): {', '.join(SUITE)}",
     )
     parser.add_argument(
         "--scale",
@@ -83,7 +129,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--results", type=Path, help="folder for the rows (benchmarks/results for the full scale)"
     )
-    return parser.parse_args(arguments)
+    asked = parser.parse_args(arguments)
+    asked.only = asked.only or list(SUITE)
+    return asked
+
+
+def _names(beginning: str) -> list[str]:
+    names = [name for name in SUITE if name.startswith(beginning)]
+    if not names:
+        raise argparse.ArgumentTypeError(f"none of {', '.join(SUITE)} begins with {beginning!r}")
+    return names
 
 
 def _count(text: str) -> int:

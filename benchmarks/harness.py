@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,17 +48,22 @@ class Row:
         return None if self.target is None else bool(self.ratio <= self.target)
 
 
-def in_turn(repeat: int, measures: Mapping[str, Callable[[], float]]) -> dict[str, np.ndarray]:
+#: Measures something now: a number, or several numbers.
+Measure = Callable[[], float | Sequence[float]]
+
+
+def in_turn(repeat: int, measures: Mapping[str, Measure]) -> dict[str, np.ndarray]:
     """Take every measure once as a warm-up, then `repeat` times, one after the other in each round.
 
     Whatever else the machine does meanwhile then slows all of them alike, so that ratios within a
     round stand where times do not. The warm-up compiles, fills caches and touches memory pages; its
-    values are dropped.
+    values are dropped. The last axis of what is returned is that of the rounds.
     """
     for measure in measures.values():
         measure()
     rounds = [[measure() for measure in measures.values()] for _ in range(repeat)]
-    return dict(zip(measures, np.array(rounds).T, strict=True))
+    values = (np.moveaxis(np.array(taken), 0, -1) for taken in zip(*rounds, strict=True))
+    return dict(zip(measures, values, strict=True))
 
 
 def stopwatch(work: Callable[[], object]) -> Callable[[], float]:

@@ -21,7 +21,7 @@ def table(title: str, ratio: str, rows: Sequence[Row], *, judged: bool) -> Table
     times = _names(row.seconds for row in rows)
     shown = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for heading in ("case", "sizes"):
-        shown.add_column(heading)
+        shown.add_column(heading, no_wrap=True)  # headings may wrap, and leave room enough
     shown.add_column(ratio, justify="right", style="bold")
     for heading in (*(("target", "met") if has_target else ()), *details, *times):
         shown.add_column(heading, justify="right")
