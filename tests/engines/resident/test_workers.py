@@ -119,7 +119,7 @@ def test_a_run_has_the_bits_of_the_local_engine(task: str, layout: str, data: An
         assert np.all(result.history.column("bytes_on_wire") > 0)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["by column", "float32 by column"])
 @pytest.mark.parametrize("form", ["implicit", "dense"])
 def test_bits_do_not_depend_on_where_rows_of_some_size_lie(layout: str, form: str) -> None:
     """Large enough for BLAS to go other ways for another layout, or for more threads."""
@@ -243,7 +243,7 @@ def test_a_lost_worker_changes_nothing(
 
 @pytest.mark.parametrize("fan_in", [1, 2, 16])
 @pytest.mark.parametrize("action", ["raise", "kill", "stop"])
-@pytest.mark.parametrize("victim", [0, 2, 4])
+@pytest.mark.parametrize("victim", [0, 4])
 def test_a_lost_worker_is_named_wherever_it_hangs(
     tmp_path: Path, impatient: None, fan_in: int, action: str, victim: int
 ) -> None:

@@ -210,6 +210,8 @@ def _task(invitation: Invitation, program: Any, load: Any) -> Any:
         assert context is not None  # this runs within a task
         worker = context.partitionId()
         serve(invitation, worker, program, load(worker, batches), context.cpus())
+        for _ in batches:  # Spark uses a process again only if it has read all that it was sent
+            pass
         yield pyarrow.RecordBatch.from_pydict({"worker": pyarrow.array([worker], "int32")})
 
     return run
