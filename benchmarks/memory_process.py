@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.optimize  # noqa: F401  # the certificate imports it, and modules are not a run's memory
 import scipy.sparse as sp
 
 import dfwtrace as dt

@@ -119,7 +119,7 @@ def run_sabotaged(
 def test_a_lost_worker_changes_no_bit_in_any_phase(
     spark: Any, data: Any, undisturbed: dt.Result, tmp_path: Path, way: str
 ) -> None:
-    settings = {"round_timeout": 4.0} if way == "hang" else {}
+    settings = {"round_timeout": 3.0} if way == "hang" else {}
     result = run_sabotaged(spark, way, data, tmp_path, list(PHASES), **settings)
     assert_same_run(result, undisturbed)
 
