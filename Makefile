@@ -36,10 +36,8 @@ help:
 demo: .venv/installed
 	@$(BIN)/python examples/demo.py
 
-# Without a Java the Spark tests are left out, and what they cover cannot be asked for.
 test: .venv/installed-dev lint
-	@tools/java.sh && floor= || floor=--cov-fail-under=0; \
-	set -x; $(BIN)/python -m pytest --cov --cov-report=term $$floor
+	@tools/test.sh
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -51,5 +49,5 @@ bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

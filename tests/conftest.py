@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,20 @@ JAVA = Path(__file__).resolve().parents[1] / "tools" / "java.sh"
 # The fixtures that need Spark. The masters are in the order of their tests.
 MASTERS = ["spark", "local_cluster", "standalone"]
 SPARK_FIXTURES = {"sessions", "standalone_cluster", *MASTERS}
+# Of these, the ones that need more than a session in this process.
+CLUSTER_FIXTURES = {"standalone_cluster", "local_cluster", "standalone"}
 LEFT_OUT = pytest.StashKey[int]()
 
 # No deadline: compiling a kernel takes a second, and no test asserts a time. The same examples in
 # every run: a failure must be seen by whoever made the change, not by the next one.
 settings.register_profile("dfwtrace", deadline=None, derandomize=True)
 settings.load_profile("dfwtrace")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C be Ctrl-C: a shell starts what runs in its background with it switched off."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -107,13 +116,19 @@ def by_value(request: pytest.FixtureRequest) -> None:
     cloudpickle.register_pickle_by_value(request.module)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
     """Run the tests of each master together, and leave out those of Spark where Java is missing."""
+    for item in items:
+        if needs_spark(item):
+            item.add_marker("spark")  # before pytest looks at -m
+        if not CLUSTER_FIXTURES.isdisjoint(names_of(item)):
+            item.add_marker("cluster")
+    yield
     items.sort(key=master_rank)
     needing = [item for item in items if needs_spark(item)]
-    for item in needing:
-        item.add_marker("spark")
     if needing and subprocess.run([JAVA, "check"]).returncode:
         config.stash[LEFT_OUT] = len(needing)
         for item in needing:

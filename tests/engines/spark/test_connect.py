@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.clusters import PATIENCE, ending, kill_session, spark_environment, spark_home
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 CLIENT = """
 import sys
@@ -58,7 +58,7 @@ print("frame")
 refused(ValueError, "n_workers must be given", lambda: solve(dt.SparkEngine(spark), X, y))
 refused(TypeError, "Spark Connect", lambda: dt.SparkMapReduceEngine(spark))
 # An address that leads nowhere, as from behind a firewall.
-lost = dt.SparkEngine(spark, 4, 2, host="127.0.0.1", bind="127.0.0.2", start_timeout=12.0)
+lost = dt.SparkEngine(spark, 4, 2, host="127.0.0.1", bind="127.0.0.2", start_timeout=8.0)
 refused(ConnectionError, "no way from", lambda: solve(lost, X, y))
 print("refusals")
 assert not [thread for thread in threading.enumerate() if thread.name.startswith("dfwtrace")]
@@ -77,6 +77,9 @@ def server(tmp_path: Path) -> Iterator[str]:
         "spark.connect.grpc.binding.port": "0",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.ui.enabled": "false",
+        # The server's own address, which is no address of the client.
+        "spark.driver.host": "127.0.0.3",
+        "spark.driver.bindAddress": "127.0.0.3",
         "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
     }
     command = [
