@@ -1,6 +1,7 @@
 """The cost model: which representation it takes, and how it explains itself."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,6 +145,38 @@ def test_unknown_representations_are_refused(task: dt.ScoresTask, name: str) -> 
 def test_free_memory_is_plausible() -> None:
     free = free_memory()
     assert free is None or 2**20 < free < 2**50
+
+
+class Elsewhere:
+    """An engine of one's own, whose shards are not in this process."""
+
+    n_shards = 8
+
+    def start(self, program: Any, rows: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_only_shards_in_this_process_have_to_fit_into_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dfwtrace.setup.free_memory", lambda: 1.0)
+    X, labels = np.ones((3000, 150)), np.arange(3000) % 100
+    here = dt.plan(dt.Multinomial(), X, labels, engine=dt.LocalEngine())
+    assert "may not fit" in here.reason
+    there = dt.plan(dt.Multinomial(), X, labels, engine=Elsewhere())
+    assert there.representation == "implicit"
+    assert "least time" in there.reason
+
+
+def test_the_drivers_memory_does_not_matter_to_a_cluster(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, labels = np.ones((3000, 150)), np.arange(3000) % 100
+    for engine in (dt.SparkEngine(spark), dt.SparkMapReduceEngine(spark)):
+        before = dt.plan(dt.Multinomial(), X, labels, engine=engine)
+        with monkeypatch.context() as patch:
+            patch.setattr("dfwtrace.setup.free_memory", lambda: 1.0)
+            assert dt.plan(dt.Multinomial(), X, labels, engine=engine) == before
 
 
 def test_many_products_an_epoch_make_a_dense_gradient_worthwhile() -> None:

@@ -7,6 +7,7 @@ float64 as it comes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import factorial, log
 from typing import Any
 
@@ -21,6 +22,18 @@ from dfwtrace._typing import Array, FloatArray
 _SUMS = {"reassoc", "contract", "nnan", "nsz"}
 # Inside `exp` the order of operations carries the accuracy; only fused multiply-adds are allowed.
 _EXACT = {"contract", "nnan", "nsz"}
+
+
+def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile at the first call, and keep the machine code for other processes where one can."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(nogil=True, cache=True, error_model="numpy", **options)(function)
+        except RuntimeError:  # Numba has found no directory that it may write to
+            return njit(nogil=True, error_model="numpy", **options)(function)
+
+    return decorate
 
 
 @intrinsic
@@ -99,7 +112,7 @@ def _overload_exp(x: Any) -> Any:
     return exp32 if x == types.float32 else exp64
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+@_compiled(fastmath=_SUMS)
 def softmax_advance(
     S: Array, y: Array, decay: float, q: Array, v: Array, R: Array, ahead: Array, product: Array
 ) -> tuple[float, float]:
@@ -145,7 +158,7 @@ def softmax_advance(
     return value, inner
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+@_compiled(fastmath=_SUMS)
 def softmax_along(
     S: Array, y: Array, gamma: float, q: Array, v: Array, weights: Array
 ) -> tuple[float, float]:
@@ -183,7 +196,7 @@ def softmax_along(
     return slope, curvature
 
 
-@njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")
+@_compiled(fastmath=_SUMS)
 def squared_advance(
     S: Array, Y: Array, decay: float, q: Array, v: Array, R: Array, ahead: Array, product: Array
 ) -> tuple[float, float]:
@@ -211,7 +224,7 @@ def squared_advance(
     return 0.5 * value, inner
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_compiled()
 def gram_advance(
     G: FloatArray, decay: float, p: FloatArray, v: FloatArray, share: float, B: FloatArray
 ) -> None:

@@ -93,7 +93,9 @@ def prepare(
         return Setup(task, rows, oracle, engine, Plan("own", "the task's own", {}, workload))
     if not isinstance(representation, str) or representation != "auto":
         task.represent(representation)  # refuses what the task does not have
-    chosen = choose(task.representations, workload, representation, free_memory())
+    # Of a cluster's memory nothing is known here, and the driver's tells nothing about it.
+    free = free_memory() if isinstance(engine, LocalEngine) else None
+    chosen = choose(task.representations, workload, representation, free)
     form = task.represent(chosen.representation)
     return Setup(form, rows, oracle, engine, chosen)
 
@@ -170,14 +172,16 @@ def start_workers(setup: Setup) -> Ledger:
     """Workers for the run. Second moments are summed once; the rest then happens on the master."""
     program = ShardProgram(setup.task, setup.shape)
     workers = setup.engine.start(program, setup.rows)
-    rows = workers.shard_rows
+    ledger = Ledger(workers, workers.shard_rows)
     if not isinstance(setup.task, GramTask) or setup.lmo.local:
-        return Ledger(workers, rows)
+        return ledger
     try:
-        moments = Moments(workers.sum("moments"), setup.shape)
-    finally:
-        workers.close()
-    return Ledger(LocalWorkers(program, [moments]), rows)
+        moments = Moments(ledger.sum("moments"), setup.shape)
+        ledger.hand_over(LocalWorkers(program, [moments]))
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
 
 
 def precision(setup: Setup) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 from dfwtrace import steps
-from dfwtrace.engines import Engine, Ledger
+from dfwtrace.engines import Engine, Ledger, single_threaded_blas
 from dfwtrace.history import History
 from dfwtrace.lmo import LMO
 from dfwtrace.lowrank import LowRankMatrix
@@ -119,11 +120,12 @@ def solve(
     missing = missing_methods(setup.task, sorted(needed))
     if missing:
         raise TypeError(f"task lacks the method {missing[0]!r}, which this run needs.")
-    W = check_start(start, setup.shape, radius)
     _log.info("representation %s", setup.plan)
 
-    workers = start_workers(setup)
-    try:
+    # One thread here too, so that the bits depend neither on the engine nor on the machine.
+    with single_threaded_blas():
+        W = check_start(start, setup.shape, radius)
+    with single_threaded_blas(), closing(start_workers(setup)) as workers:
         problem = Problem(
             workers,
             setup.shape,
@@ -142,8 +144,6 @@ def solve(
         with display(epochs, progress) as shown:
             watch = Watch(problem, W, value, rules, shown, began)
             outcome = watch.follow(frank_wolfe(problem, W, value, oracle, rule, epochs))
-    finally:
-        workers.close()
     return Result(
         outcome.W,
         outcome.objective,

@@ -170,7 +170,6 @@ class Echo:
 def test_every_round_is_kept_with_its_cost() -> None:
     ledger = Ledger(LocalWorkers(Echo(), [0, 1]), [10, 20])
     ledger.build("keep", np.ones(4))
-    assert ledger.cost == ledger.rounds[-1].cost
     ledger.take()
     ledger.count_for_oracle(True)
     ledger.sum("answer", np.ones(5))
@@ -189,7 +188,7 @@ def test_every_round_is_kept_with_its_cost() -> None:
     costs = [made.cost for made in ledger.rounds]
     assert all(cost.compute > 0.0 for cost in costs)
     assert costs[1].reduce > 0.0
-    assert told == Cost(*(a + b for a, b in zip(costs[1], costs[2], strict=True)))
+    assert told == Cost.total(costs[1:3])
     assert ledger.take()[2] == Cost(*costs[3])
     assert ledger.take()[2] == Cost()
 
@@ -225,3 +224,42 @@ def test_a_round_that_failed_is_not_counted() -> None:
     assert ledger.rounds == []
     assert ledger.take()[1].rounds == 0
     ledger.close()
+
+
+def test_costs_add_up_part_by_part() -> None:
+    assert Cost.total([Cost(3, 0.5, 1.0, 2.0), Cost(4, 0.25, 8.0, 16.0)]) == (7, 0.75, 9.0, 18.0)
+    assert Cost.total(iter([Cost(3, 0.5)])) == Cost(3, 0.5)
+    assert Cost.total([]) == Cost()
+
+
+def test_others_may_take_over_the_rounds() -> None:
+    class Counted(LocalWorkers):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+            super().close()
+
+    before, after = Counted(Echo(), [0, 1]), Counted(Echo(), [0])
+    ledger = Ledger(before, [10, 20])
+    ledger.sum("answer", np.ones(5))
+    ledger.hand_over(after)
+    assert (before.closed, after.closed) == (1, 0)
+    np.testing.assert_array_equal(ledger.sum("answer", np.ones(5)), np.ones(3))  # of one state
+    assert ledger.rounds[1].cost == after.cost
+    assert [made.numbers for made in ledger.rounds] == [2 * 8] * 2  # for as many shards as ever
+    ledger.close()
+    assert (before.closed, after.closed) == (1, 1)
+
+
+def test_summing_the_moments_is_a_round_of_the_setup(multitask: tuple[Any, Any]) -> None:
+    X, Y = multitask
+    engine = dt.LocalEngine(n_shards=N, n_jobs=1)
+    result = dt.solve(
+        dt.LeastSquares(), X, Y, radius=1.0, epochs=2, representation="gram", engine=engine
+    )
+    first = result.rounds[0]
+    assert (first["epoch"], first["oracle"], first["method"]) == (0, False, "moments")
+    assert first["numbers_sent"] >= N * (D * (D + 1) // 2 + D * 5)
+    assert first["compute_seconds"] > 0.0
+    assert "moments" not in [made["method"] for made in result.rounds[1:]]

@@ -13,6 +13,7 @@ from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Iterate, Problem, frank_wolfe
+from dfwtrace.solvers.frank_wolfe import REBUILT_EVERY
 from dfwtrace.tasks import ScoresTask, ShardProgram
 
 Array = npt.NDArray[np.float64]
@@ -162,12 +163,26 @@ def test_every_iterate_is_in_the_ball(problem_of: Build, task: ScoresTask, form:
 
 @pytest.mark.parametrize(("task", "form"), CASES, ids=IDS)
 def test_atoms_do_not_pile_up(problem_of: Build, task: ScoresTask, form: str) -> None:
-    iterates = run(problem_of(task, form), "power-2", "harmonic", 200)
-    assert max(iterate.W.rank for iterate in iterates) < 100
+    iterates = run(problem_of(task, form), "power-2", "harmonic", 201)
+    assert max(iterate.W.rank for iterate in iterates) < min(D, M) + REBUILT_EVERY
+    assert max(iterates[t].W.rank for t in (99, 199)) <= min(D, M)
     for iterate in iterates[::20]:
         value, G = value_and_gradient(task, iterate.W.to_dense())
         assert iterate.objective == pytest.approx(value, rel=1e-9)
         assert iterate.inner == pytest.approx(np.vdot(iterate.W.to_dense(), G), rel=1e-6)
+
+
+def test_a_lost_worker_never_has_many_atoms_to_catch_up_with(problem_of: Build) -> None:
+    problem = problem_of(Multinomial())
+    run(problem, "power-1", "harmonic", 230)
+    since_built, most = 0, 0
+    for made in problem.workers.rounds:
+        if made.method == "stats":
+            since_built = 0
+        elif made.method == "update":
+            since_built += 1
+            most = max(most, since_built)
+    assert (since_built, most) == (30, REBUILT_EVERY)
 
 
 def test_goes_on_from_where_the_states_are(problem_of: Build) -> None:

@@ -169,6 +169,57 @@ def test_every_reply_is_one_float64_array(task: Any, rng: np.random.Generator) -
             assert reply.dtype == np.float64
 
 
+def with_gaps(array: Any) -> Any:
+    """The same numbers, not side by side."""
+    return np.repeat(array, 2, axis=-1)[..., ::2]
+
+
+class WithGaps(WithLoss):
+    """Whose replies are parts of something larger."""
+
+    def matvec(self, state: dict[str, Any], V: Any) -> Any:
+        return with_gaps(state["grad"] @ V)
+
+    def rmatvec(self, state: dict[str, Any], U: Any) -> Any:
+        return with_gaps(state["grad"].T @ U)
+
+    def gradient(self, state: dict[str, Any]) -> Any:
+        return with_gaps(state["grad"])
+
+    def linesearch(self, state: dict[str, Any], atom: dt.RankOne, gamma: float) -> Any:
+        return with_gaps(np.array([1.0, 2.0]))
+
+    def curvature_product(self, state: dict[str, Any], U: Any) -> Any:
+        return with_gaps(U)
+
+
+def test_replies_have_no_gaps_whatever_the_task_gives(shard: Shard) -> None:
+    """As a wire would carry them: BLAS may round differently for another layout."""
+    program, plain = (ShardProgram(task, SHAPE) for task in (WithGaps(), KeptInADict()))
+    held, same = (one.stats(shard, *zero_factors()) for one in (program, plain))
+    V, U = np.ones((3, 2)), np.ones((4, 2))
+    for reply, expected in (
+        (program.matvec(held, V), plain.matvec(same, V)),
+        (program.matvec(held, V[:, 0]), plain.matvec(same, V[:, 0])),
+        (program.rmatvec(held, U), plain.rmatvec(same, U)),
+        (program.rmatvec(held, U[:, 0]), plain.rmatvec(same, U[:, 0])),
+        (program.gradient(held), plain.gradient(same)),
+        (program.linesearch(held, *ATOM, 0.5), [1.0, 2.0]),
+        (program.curvature_product(held, U), U),
+    ):
+        assert reply.flags.forc
+        np.testing.assert_allclose(reply, expected, atol=1e-12)
+
+
+def test_a_reply_that_lies_by_column_stays_so(shard: Shard) -> None:
+    class ByColumn(KeptInADict):
+        def gradient(self, state: dict[str, Any]) -> Any:
+            return np.asfortranarray(state["grad"])
+
+    program = ShardProgram(ByColumn(), SHAPE)
+    assert program.gradient(program.stats(shard, *zero_factors())).flags.f_contiguous
+
+
 @pytest.mark.parametrize("representation", ["gram", "implicit", "dense", "factored"])
 def test_the_local_pair_is_the_top_pair_of_the_shards_own_gradient(
     representation: str, shard: Shard

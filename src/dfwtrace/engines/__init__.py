@@ -1,5 +1,6 @@
 """Where shards live, and rounds over them. Engines know nothing of the maths."""
 
+from dfwtrace.engines.blas import single_threaded_blas
 from dfwtrace.engines.engine import Cost, Engine, Workers
 from dfwtrace.engines.failures import RowsChangedError, WorkerError
 from dfwtrace.engines.ledger import Ledger, Round, Traffic
@@ -25,4 +26,5 @@ __all__ = [
     "WorkerError",
     "Workers",
     "is_frame",
+    "single_threaded_blas",
 ]

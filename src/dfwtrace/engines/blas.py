@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import threadpoolctl
 from threadpoolctl import threadpool_limits
 
-_lock = threading.Lock()
+# One that its owner may take again: a garbage collection under it may call `release`.
+_lock = threading.RLock()
 _holders = 0
 _limits: threadpool_limits | None = None
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Limit BLAS to one thread: the bits of a product then do not depend on the machine's cores."""
+    hold_single_threaded()
+    try:
+        yield
+    finally:
+        release()
 
 
 def hold_single_threaded() -> None:

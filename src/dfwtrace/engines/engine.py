@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from dfwtrace._typing import Array, FloatArray
@@ -18,6 +19,11 @@ class Cost(NamedTuple):
     compute: float = 0.0
     wait: float = 0.0
     reduce: float = 0.0
+
+    @classmethod
+    def total(cls, costs: Iterable[Cost]) -> Cost:
+        """What several rounds took together."""
+        return cls(*map(sum, zip(*costs, strict=True)))
 
 
 class Workers(Protocol):

@@ -63,10 +63,6 @@ class Ledger:
     def n_shards(self) -> int:
         return len(self.shard_rows)
 
-    @property
-    def cost(self) -> Cost:
-        return self._workers.cost
-
     def count_for_oracle(self, active: bool) -> None:
         """Whether the rounds from now on are the oracle's."""
         self._current = self.oracle if active else self.other
@@ -74,8 +70,7 @@ class Ledger:
     def take(self) -> tuple[Traffic, Traffic, Cost]:
         """The oracle's and the other traffic since the last call, and what it took in all."""
         costs = [made.cost for made in self.rounds[self._taken :]]
-        total = Cost(*(sum(part) for part in zip(*costs, strict=True))) if costs else Cost()
-        taken = self.oracle, self.other, total
+        taken = self.oracle, self.other, Cost.total(costs)
         self.oracle, self.other = Traffic(), Traffic()
         self._current = self.other
         self._taken = len(self.rounds)
@@ -103,6 +98,11 @@ class Ledger:
         replies = self._workers.gather(method, *args)
         self._count(method, args, replies[0].size)
         return replies
+
+    def hand_over(self, workers: Workers) -> None:
+        """Let others make the rounds from now on, for as many shards."""
+        before, self._workers = self._workers, workers
+        before.close()
 
     def close(self) -> None:
         self._workers.close()

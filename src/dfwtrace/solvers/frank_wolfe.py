@@ -11,6 +11,10 @@ from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.solvers.problem import Problem, Value
 from dfwtrace.steps import Step, within_unit_interval
 
+#: Epochs after which the atoms are compressed and the states built from W: rounding does not pile
+#: up, nor do atoms beyond any rank that W can have, and a lost worker has no more to catch up with.
+REBUILT_EVERY = 100
+
 
 def frank_wolfe(
     problem: Problem, W: LowRankMatrix, start: Value, oracle: Oracle, step: Step, epochs: int
@@ -31,7 +35,7 @@ def frank_wolfe(
             sigma = (gap_estimate - inner) / problem.radius
         problem.update(atom, gamma)  # line 12, on the workers
         W = W.toward(atom, gamma)  # line 12, on the master
-        if W.rank > 64 + 1.25 * min(W.shape):  # more atoms than any rank needs
+        if (t + 1) % REBUILT_EVERY == 0:
             W = W.compress()
             problem.restart(W)
         objective, inner = problem.evaluate(W)

@@ -142,4 +142,6 @@ def _reply(value: Any, what: str, shape: tuple[int, ...]) -> FloatArray:
     if array.dtype.kind not in "biuf" or array.shape != shape:
         kind = f"shape {array.shape}" if array.dtype.kind in "biuf" else type(value).__name__
         raise TypeError(f"{what} must give a dense real array of shape {shape}, got {kind}.")
-    return array.astype(np.float64, copy=False)
+    array = array.astype(np.float64, copy=False)
+    # Without gaps, as a wire would carry it: BLAS may round differently for another layout.
+    return array if array.flags.forc else np.ascontiguousarray(array)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.engines.resident.crews import (
-    PROCESSES,
-    CrewEngine,
-    eventually,
-    make_shards,
-    open_sockets,
-    our_threads,
-)
+from tests.engines.resident.crews import PROCESSES, CrewEngine, NoJob
+from tests.engines.resident.machine import eventually, open_sockets, our_threads
+from tests.engines.resident.programs import make_shards
+from tests.engines.resident.roles import Assembly, Impostor
 
-from dfwtrace.engines.resident import crew, handshake
+from dfwtrace.engines.resident import crew, handshake, lines, pulse
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,7 +37,8 @@ def nothing_left_behind(process_server: None) -> Iterator[None]:
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same behaviour sooner: no test asserts how long anything took."""
     monkeypatch.setattr(crew, "HEARTBEAT", 0.1)
-    monkeypatch.setattr(crew, "_GRACE", 1.0)
+    monkeypatch.setattr(pulse, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(lines, "_GRACE", 1.0)
 
 
 @pytest.fixture
@@ -64,3 +62,24 @@ def engine() -> Iterator[Any]:
         for job in one.jobs:
             job.cancel()
             job.join(10.0)
+
+
+@pytest.fixture
+def assembly() -> Iterator[Callable[..., Assembly]]:
+    with ExitStack() as stack:
+
+        def make(rows: Any = None, **settings: Any) -> Assembly:
+            made = Assembly(CrewEngine(**{"job": NoJob, **settings}), rows)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def joined(assembly: Any) -> Iterator[Any]:
+    """A crew with one worker of one shard, which the test plays: (crew, control, link)."""
+    made = assembly(n_shards=1, n_workers=1, largest_message=1000)
+    with Impostor(made.invitation) as worker:
+        control, link = worker.join()
+        yield made.result(), control, link

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dfwtrace.engines.resident import feeding
 from dfwtrace.engines.resident.feeding import pieces, receive_shards
 from dfwtrace.engines.resident.wire import Frame, Kind, ProtocolError, Value, encode
 from dfwtrace.shards import Shard, split_rows
@@ -23,8 +22,8 @@ def frames(payloads: Any, kind: Kind = Kind.ROWS) -> Iterator[Frame]:
         yield Frame(kind, 0, bytearray(b"".join(encode(payload))))
 
 
-def through_the_wire(shards: list[Shard]) -> list[Shard]:
-    sent = frames(pieces(shards))
+def through_the_wire(shards: list[Shard], largest_message: int = 1 << 30) -> list[Shard]:
+    sent = frames(pieces(shards, largest_message))
     received = receive_shards(lambda: next(sent), len(shards))
     assert next(sent, None) is None  # nothing is left on the line
     return received
@@ -81,24 +80,46 @@ TARGETS = [
     st.sampled_from(DTYPES),
     st.sampled_from(LAYOUTS),
     st.sampled_from(TARGETS),
-    st.sampled_from([1, 16, 100, 1 << 20]),
+    st.sampled_from([2, 5, 32, 200, 1 << 20]),
 )
 def test_shards_come_back_the_same(
-    n: int, d: int, n_shards: int, dtype: Any, layout: Any, targets: Any, piece_bytes: int
+    n: int, d: int, n_shards: int, dtype: Any, layout: Any, targets: Any, largest_message: int
 ) -> None:
     if layout is sp.csr_array and dtype in (np.longdouble, ">f8", np.uint16):
         dtype = np.float64
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feeding, "_PIECE_BYTES", piece_bytes)
-        shards = split_rows(layout(random_rows(n, d, dtype)), targets(n), n_shards)
-        assert_same_shards(shards, through_the_wire(shards))
+    shards = split_rows(layout(random_rows(n, d, dtype)), targets(n), n_shards)
+    assert_same_shards(shards, through_the_wire(shards, largest_message))
+
+
+def sizes(shards: list[Shard], largest_message: int) -> list[int]:
+    return [
+        value.nbytes
+        for payload in pieces(shards, largest_message)
+        for value in payload
+        if isinstance(value, np.ndarray)
+    ]
+
+
+@pytest.mark.parametrize("largest_message", [1 << 10, 1000, 1 << 16])
+@pytest.mark.parametrize("d", [1, 100, 20_000])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, sp.csr_array])
+def test_pieces_are_half_of_a_message_at_the_most(
+    layout: Any, d: int, largest_message: int
+) -> None:
+    """Also of a row that is larger than that."""
+    shards = split_rows(layout(np.ones((200_000 // d, d))), None, 2)
+    told = sizes(shards, largest_message)
+    assert max(told) <= largest_message // 2
+    assert sum(told) >= 200_000 * 8
+    for frame in frames(pieces(shards, largest_message)):
+        assert len(frame.payload) <= largest_message
 
 
 def test_pieces_are_small_and_views_of_the_rows_where_they_can_be(tmp_path: Path) -> None:
     on_disk = np.memmap(tmp_path / "X", dtype=np.float64, mode="w+", shape=(4000, 500))
     on_disk[:] = 1.0
     sent = 0
-    for payload in pieces(split_rows(on_disk, None, 1)):
+    for payload in pieces(split_rows(on_disk, None, 1), 1 << 30):
         for value in payload:
             if isinstance(value, np.ndarray):
                 assert np.shares_memory(value, on_disk)
@@ -115,7 +136,7 @@ def test_what_was_received_is_ones_own_to_change() -> None:
 
 @pytest.mark.parametrize("kind", [Kind.TREE, Kind.STOP, Kind.SUM])
 def test_other_frames_are_refused_among_rows(kind: Kind) -> None:
-    sent = frames(pieces(split_rows(np.ones((3, 2)), None, 1)), kind)
+    sent = frames(pieces(split_rows(np.ones((3, 2)), None, 1), 100), kind)
     with pytest.raises(ProtocolError, match=f"{kind.name} where rows should come"):
         receive_shards(lambda: next(sent), 1)
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import queue
+import selectors
+import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, cast
 
 import numpy as np
 import pytest
-from tests.engines.resident.crews import (
-    HOST,
-    CrewEngine,
-    Impostor,
-    Products,
-    closed,
-    eventually,
-    make_shards,
-    open_sockets,
-    our_threads,
-    story,
-)
+from tests.engines.resident.crews import HOST, CrewEngine, ProcessJob
+from tests.engines.resident.machine import eventually, no_files_left, open_sockets, our_threads
+from tests.engines.resident.programs import Products, make_shards
+from tests.engines.resident.roles import Impostor, closed
 
 from dfwtrace.engines.resident import handshake
 from dfwtrace.engines.resident.reception import Reception
@@ -132,55 +126,87 @@ def test_strangers_hold_nobody_up(door: Any) -> None:
         sock.close()
 
 
-def test_hundreds_of_silent_callers_do_not_keep_workers_out(
+class Crowd:
+    """Callers who say nothing; whoever is turned away is replaced by another, again and again."""
+
+    def __init__(self, port: int, size: int) -> None:
+        self._port, self._size = port, size
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._besiege)
+        self.turned_away = 0
+
+    def __enter__(self) -> Crowd:
+        self._thread.start()
+        assert eventually(lambda: self.turned_away > 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _besiege(self) -> None:
+        with ExitStack() as held, selectors.DefaultSelector() as waiting:
+            while not self._end.is_set():
+                while len(waiting.get_map()) < self._size:
+                    with suppress(OSError):  # the door has been closed
+                        stranger = socket.create_connection((HOST, self._port), timeout=10.0)
+                        waiting.register(held.enter_context(stranger), selectors.EVENT_READ)
+                    if self._end.is_set():
+                        return
+                for key, _ in waiting.select(0.01):
+                    stranger = cast(socket.socket, key.fileobj)
+                    with suppress(OSError):
+                        if stranger.recv(64):  # the challenge
+                            continue
+                    waiting.unregister(stranger)
+                    stranger.close()
+                    self.turned_away += 1
+
+
+def test_a_crowd_of_silent_callers_does_not_keep_workers_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They fill the hall, are turned away after a while, and workers call until they get in."""
-    monkeypatch.setattr(handshake, "TIME", 1.0)
-    engine = CrewEngine(n_shards=4, n_workers=4)
-    strangers: list[socket.socket] = []
+    """Twice as many as fit in at once: the oldest has to leave for whoever comes."""
+    engine = CrewEngine(n_shards=4, n_workers=4, job=ProcessJob)
     opened = engine.open_door
+    with ExitStack() as held:
+        crowds = []
 
-    def crowded() -> Reception:
-        reception = opened()
-        strangers.extend(plain(reception) for _ in range(300))
-        return reception
+        def crowded() -> Reception:
+            reception = opened()
+            crowds.append(held.enter_context(Crowd(reception.port, 128)))
+            return reception
 
-    monkeypatch.setattr(engine, "open_door", crowded)
-    shards = make_shards(4)
-    workers = engine.workers(Products(), lambda: shards)
-    try:
+        monkeypatch.setattr(engine, "open_door", crowded)
+        shards = make_shards(4)
+        workers = engine.workers(Products(), lambda: shards)
         assert workers.shard_rows == [shard.n_rows for shard in shards]
-        assert story(workers)
-    finally:
+        assert len(crowds) == 1
         workers.close()
-        for stranger in strangers:
-            stranger.close()
 
 
-def test_a_crowd_beyond_what_fits_is_turned_away_at_once(door: Any) -> None:
+def test_of_a_crowd_beyond_what_fits_the_oldest_are_turned_away(door: Any) -> None:
     with ExitStack() as held:
         crowd = [held.enter_context(plain(door[1])) for _ in range(100)]
+        assert all(closed(stranger) for stranger in crowd[:36])
         assert eventually(lambda: len(our_threads()) == 1 + 64)
-        away = 0
-        for stranger in crowd:
+        for stranger in crowd[36:]:
+            assert len(stranger.recv(64)) == 32  # the challenge
             stranger.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                stranger.recv(1)
 
-        def turned_away() -> bool:
-            nonlocal away
-            for stranger in list(crowd):
-                try:
-                    ended = not stranger.recv(64)
-                except BlockingIOError:
-                    continue
-                except ConnectionResetError:
-                    ended = True
-                if ended:
-                    crowd.remove(stranger)
-                    away += 1
-            return away == 36
 
-        assert eventually(turned_away)
+def test_one_who_came_while_files_had_run_out_is_let_in_later(door: Any) -> None:
+    reception = door[1]
+    with plain(reception) as first, socket.socket() as caller:
+        assert first.recv(1)  # the door is open
+        with no_files_left():
+            caller.connect((HOST, reception.port))
+            assert eventually(lambda: reception.trouble is not None)
+        caller.settimeout(10.0)
+        assert len(caller.recv(64)) == 32  # the challenge
+    assert "Too many open files" in str(reception.trouble)
 
 
 def test_a_closed_door_leaves_no_thread_and_no_socket() -> None:
@@ -227,6 +253,28 @@ def test_one_who_comes_while_the_door_is_closing_is_turned_away(
         closer.join()
         assert our_threads() == []
         assert closed(stranger)
+
+
+def test_a_door_can_be_closed_after_closing_it_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = open_sockets()
+    reception = CrewEngine().open_door()
+    wait = reception._ended.wait
+
+    def interrupted() -> None:
+        monkeypatch.setattr(reception._ended, "wait", wait)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(reception._ended, "wait", interrupted)
+    with plain(reception) as stranger:
+        assert stranger.recv(1)
+        with pytest.raises(KeyboardInterrupt):
+            reception.close()
+        reception.close()
+        assert our_threads() == []
+        assert closed(stranger)
+    assert open_sockets() == before
 
 
 def test_an_address_that_cannot_be_bound_is_named() -> None:

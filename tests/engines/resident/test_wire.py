@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import socket
 import struct
@@ -23,10 +24,11 @@ from dfwtrace.engines.resident.wire import (
     Kind,
     PeerLostError,
     ProtocolError,
+    TooLargeError,
     decode,
-    drop,
     encode,
     pack,
+    push,
     receive,
     repack,
     send,
@@ -281,7 +283,9 @@ def test_a_frame_over_the_cap_is_refused_before_any_memory_is_asked_for(
     here.send(HEADER.pack(length, 1, Kind.REPLY))
     tracemalloc.start()
     try:
-        with pytest.raises(ProtocolError, match=f"{length} bytes, where 100 is the most"):
+        with pytest.raises(
+            TooLargeError, match=f"{length} bytes, where largest_message = 100 is the most"
+        ):
             receive(there, 100)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -315,13 +319,49 @@ def test_a_line_that_ends_within_a_frame_is_lost(
         receive(there, 100)
 
 
-@given(st.lists(st.binary(max_size=5)), st.data())
-def test_what_is_left_after_some_bytes(parts: list[bytes], data: st.DataObject) -> None:
-    whole = b"".join(parts)
-    sent = data.draw(st.integers(0, len(whole)))
-    left = drop([memoryview(part) for part in parts], sent)
-    assert b"".join(left) == whole[sent:]
-    assert not sent or not left or len(left[0])
+def test_what_a_full_line_does_not_take_is_left(
+    line: tuple[socket.socket, socket.socket],
+) -> None:
+    """It is sent in many pieces, each from where the last one ended."""
+    here, there = line
+    here.settimeout(None)
+    whole = np.random.default_rng(0).bytes(2_000_000)
+    cuts = [0, 5, 5, 1_000, 700_000, *range(700_000, 710_000, 3), len(whole)]
+    left = [memoryview(whole[a:b]) for a, b in itertools.pairwise(cuts)]
+    received = b""
+    stopped = 0
+    while left:
+        before = sum(map(len, left))
+        left = push(here, left)
+        if sum(map(len, left)) == before:  # the line is full, and it did not wait
+            stopped += 1
+            received += there.recv(50_000)
+    here.close()
+    while piece := there.recv(1 << 20):
+        received += piece
+    assert received == whole
+    assert stopped
+
+
+@pytest.mark.parametrize("buffers", [[], [b""], [b"", b""]])
+def test_nothing_to_push_is_nothing_left(
+    line: tuple[socket.socket, socket.socket], buffers: list[bytes]
+) -> None:
+    here, there = line
+    assert push(here, [memoryview(buffer) for buffer in buffers]) == []
+    there.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        there.recv(1)
+
+
+@pytest.mark.parametrize("how", [send, push])
+def test_a_line_that_was_closed_takes_nothing(
+    line: tuple[socket.socket, socket.socket], how: Any
+) -> None:
+    here, there = line
+    there.close()
+    with pytest.raises(ConnectionError):
+        how(here, pack(Kind.STOP, 1))
 
 
 def test_a_frame_tells_its_values() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import time
@@ -13,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.clusters import wait_until_gone
+from tests.engines.spark.runs import frame_of
 
 import dfwtrace as dt
-from dfwtrace.engines.resident import crew
+from dfwtrace.engines.resident import lines
 
 N_SHARDS = 4
 OPTIONS: dict[str, Any] = {
@@ -107,7 +107,7 @@ def run_sabotaged(
     spark: Any, way: str, data: Any, marks: Path, phases: Sequence[str], **settings: Any
 ) -> dt.Result:
     methods = [PHASES[phase] for phase in phases]
-    engine = dt.SparkEngine(spark, N_SHARDS, 2, max_restarts=len(methods), **settings)
+    engine = dt.SparkEngine(spark, N_SHARDS, 2, **{"max_restarts": len(methods), **settings})
     result = dt.solve(Sabotaged(way, methods, marks), *data, engine=engine, **OPTIONS)
     assert sorted(mark.name for mark in marks.iterdir()) == sorted(methods)  # each has happened
     if way != "raise":  # Spark may use again a process whose task has raised
@@ -115,12 +115,28 @@ def run_sabotaged(
     return result
 
 
-@pytest.mark.parametrize("way", ["raise", "exit", "kill", "hang"])
+@pytest.mark.parametrize("way", ["raise", "exit", "kill"])
 def test_a_lost_worker_changes_no_bit_in_any_phase(
-    spark: Any, data: Any, undisturbed: dt.Result, tmp_path: Path, way: str
+    spark: Any,
+    data: Any,
+    undisturbed: dt.Result,
+    tmp_path: Path,
+    way: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = {"round_timeout": 3.0} if way == "hang" else {}
-    result = run_sabotaged(spark, way, data, tmp_path, list(PHASES), **settings)
+    assert_same_run(run_sabotaged(spark, way, data, tmp_path, list(PHASES)), undisturbed)
+    # Nobody is left to wonder why it took so long.
+    assert [record.getMessage().split("; ")[1] for record in caplog.records] == [
+        f"starting the workers again ({k} of 4 restarts)" for k in (1, 2, 3, 4)
+    ]
+
+
+def test_a_worker_that_hangs_changes_no_bit_in_any_phase(
+    spark: Any, data: Any, undisturbed: dt.Result, tmp_path: Path
+) -> None:
+    # A machine that is busy may make a round wait for as long, which changes no bit either.
+    settings = {"round_timeout": 3.0, "max_restarts": 20}
+    result = run_sabotaged(spark, "hang", data, tmp_path, list(PHASES), **settings)
     assert_same_run(result, undisturbed)
 
 
@@ -131,52 +147,51 @@ def test_a_process_that_has_stopped_is_noticed_without_a_time_limit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(crew, "SILENCE", 5.0)
-    engine = dt.SparkEngine(spark, N_SHARDS, 2)
+    monkeypatch.setattr(lines, "SILENCE", 5.0)
+    engine = dt.SparkEngine(spark, N_SHARDS, 2, max_restarts=20)
     task = Sabotaged("stop", ["linesearch"], tmp_path)
     assert_same_run(dt.solve(task, *data, engine=engine, **OPTIONS), undisturbed)
     assert (tmp_path / "linesearch").exists()
 
 
 # The four phases, on two clusters: it takes an executor some seconds to be replaced.
-
-
+@pytest.mark.parametrize(
+    ("master", "phases"),
+    [("local_cluster", ["power step", "update"]), ("standalone", ["line search", "certificate"])],
+)
 def test_a_killed_executor_changes_no_bit(
-    local_cluster: Any, data: Any, undisturbed: dt.Result, tmp_path: Path
+    master: str,
+    phases: list[str],
+    data: Any,
+    undisturbed: dt.Result,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    phases = ["power step", "update"]
-    result = run_sabotaged(local_cluster, "kill the JVM", data, tmp_path, phases)
-    assert_same_run(result, undisturbed)
-
-
-def test_a_killed_executor_of_a_standalone_cluster_changes_no_bit(
-    standalone: Any, data: Any, undisturbed: dt.Result, tmp_path: Path
-) -> None:
-    phases = ["line search", "certificate"]
-    result = run_sabotaged(standalone, "kill the JVM", data, tmp_path, phases)
+    session = request.getfixturevalue(master)
+    result = run_sabotaged(session, "kill the JVM", data, tmp_path, phases)
     assert_same_run(result, undisturbed)
 
 
 def test_a_killed_process_of_a_standalone_cluster_changes_no_bit(
-    standalone: Any, data: Any, undisturbed: dt.Result, tmp_path: Path
+    standalone: Any,
+    data: Any,
+    undisturbed: dt.Result,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    asked = []
+    spark_range = standalone.range
+    monkeypatch.setattr(standalone, "range", lambda *a: asked.append(a) or spark_range(*a))
     frame = frame_of(standalone, *data)
     engine = dt.SparkEngine(standalone, N_SHARDS, 2)
     task = Sabotaged("kill", ["update"], tmp_path)
     result = dt.solve(task, frame, label="label", engine=engine, **OPTIONS)
     assert_same_run(result, undisturbed)
     assert (tmp_path / "update").exists()
+    assert len(asked) == 1  # for keys that Spark sends to the workers, and not at every launch
 
 
-def frame_of(spark: Any, X: Any, y: Any) -> Any:
-    import pandas as pd
-
-    return spark.createDataFrame(pd.DataFrame({"features": list(X), "label": y}))
-
-
-def test_the_user_sees_the_workers_own_traceback_and_every_restart(
-    spark: Any, data: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_user_sees_the_workers_own_traceback(spark: Any, data: Any, tmp_path: Path) -> None:
     engine = dt.SparkEngine(spark, N_SHARDS, 2, max_restarts=0)
     with pytest.raises(dt.WorkerError) as caught:
         dt.solve(Sabotaged("raise", ["update"], tmp_path), *data, engine=engine, **OPTIONS)
@@ -185,13 +200,6 @@ def test_the_user_sees_the_workers_own_traceback_and_every_restart(
     assert "in fail" in message  # the line of the user's own code
     assert "max_restarts" in message
     assert "refused" not in message
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="dfwtrace"):
-        engine = dt.SparkEngine(spark, N_SHARDS, 2)
-        dt.solve(Sabotaged("raise", ["linesearch"], tmp_path), *data, engine=engine, **OPTIONS)
-    assert [record.getMessage().split("; ")[1] for record in caplog.records] == [
-        "starting the workers again (1 of 3 restarts)"
-    ]
 
 
 class Broken(dt.Multinomial):
@@ -242,10 +250,7 @@ def test_what_workers_lack_is_named(spark: Any, data: Any) -> None:
 def test_rows_that_come_back_different_are_noticed(spark: Any, data: Any, tmp_path: Path) -> None:
     frame = frame_of(spark, *data)
     # Not the same every time that Spark computes it, and known to none but the checksum.
-    changing = frame.selectExpr(
-        "TRANSFORM(features, x -> x + 1e-9 * (UNIX_MICROS(NOW()) % 1000003)) AS features", "label"
-    )
-    flickering = changing.mapInArrow(flicker, changing.schema)
+    flickering = frame.mapInArrow(flicker, frame.schema)
     engine = dt.SparkEngine(spark, N_SHARDS, 2)
     with pytest.raises(dt.RowsChangedError, match=r"shard \d.*persist the DataFrame"):
         dt.solve(
@@ -270,27 +275,3 @@ def flicker(batches: Any) -> Any:
             [pa.array(features, pa.list_(pa.float64())), batch.column("label")],
             schema=batch.schema,
         )
-
-
-def test_rows_that_get_fewer_are_noticed(spark: Any, data: Any) -> None:
-    frame = frame_of(spark, *data).filter("rand() < 0.5")  # another half each time
-    changing = frame.mapInArrow(drop_some, frame.schema)
-    engine = dt.SparkEngine(spark, N_SHARDS, 2)
-    with pytest.raises(dt.RowsChangedError, match="persist"):
-        dt.solve(dt.Multinomial(6), changing, label="label", engine=engine, **OPTIONS)
-
-
-def drop_some(batches: Any) -> Any:
-    for batch in batches:
-        yield batch.slice(time.time_ns() // 1000 % 17)
-
-
-def test_a_session_stopped_during_a_run_ends_it_with_a_clear_error(
-    sessions: Any, data: Any
-) -> None:
-    def stop(W: Any, record: dict[str, Any]) -> None:
-        sessions.stop()
-
-    engine = dt.SparkEngine(sessions.on("local[2]"), N_SHARDS, 2)
-    with pytest.raises(RuntimeError, match="SparkContext has been stopped"):
-        dt.solve(dt.Multinomial(), *data, engine=engine, callback=stop, **OPTIONS)

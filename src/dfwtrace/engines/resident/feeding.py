@@ -16,17 +16,20 @@ from dfwtrace.shards import Shard, compressed_rows
 _PIECE_BYTES = 4 << 20
 
 
-def pieces(shards: list[Shard]) -> Iterator[list[Value]]:
+def pieces(shards: list[Shard], largest_message: int) -> Iterator[list[Value]]:
     """The payloads of the frames that carry the shards, from memory or from a memory map."""
+    most = min(_PIECE_BYTES, largest_message // 2)
     for shard in shards:
         arrays = _arrays(shard)
         yield [shard.index, int(shard.X.shape[1]), len(arrays)]
         for name, array in arrays.items():
             yield [name, array.dtype.str, *array.shape]
-            at_once = max(1, _PIECE_BYTES // max(1, array[:1].nbytes))
+            at_once = max(1, most // max(1, array[:1].nbytes))
             for start in range(0, array.shape[0] if array.size else 0, at_once):
-                piece = np.ascontiguousarray(array[start : start + at_once])
-                yield [piece.reshape(-1).view(np.uint8)]
+                rows = np.ascontiguousarray(array[start : start + at_once])
+                flat = rows.reshape(-1).view(np.uint8)
+                for first in range(0, flat.size, most):  # a single row may be larger than that
+                    yield [flat[first : first + most]]
 
 
 def receive_shards(next_frame: Callable[[], Frame], count: int) -> list[Shard]:

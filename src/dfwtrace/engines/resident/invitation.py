@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import NamedTuple
+
+#: What both sides must have: others might not understand each other.
+VERSION = version("dfwtrace")
 
 
 class Invitation(NamedTuple):

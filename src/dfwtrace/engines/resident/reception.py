@@ -6,6 +6,7 @@ import queue
 import selectors
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,8 +15,10 @@ from dfwtrace.engines.resident.wire import Kind, ProtocolError, Value, receive, 
 
 # A hello is short.
 _LARGEST_HELLO = 4096
-# Callers in the middle of a handshake; those beyond are turned away, and workers call again.
+# Callers in the middle of a handshake. One more, and the oldest has to leave: workers take no time
+# to prove what they know, and call again.
 _MOST_AT_ONCE = 64
+_PAUSE = 0.05
 
 
 class Caller(NamedTuple):
@@ -46,10 +49,18 @@ class Reception:
         self._lock = threading.Lock()
         self._pending: dict[socket.socket, threading.Thread] = {}
         self._closed = False
+        self._ended = threading.Event()  # Ctrl-C in a thread's `join` would end all waiting for it
+        self.trouble: OSError | None = None  # why somebody could not be let in
         self._thread = threading.Thread(target=self._listen, name="dfwtrace-door", daemon=True)
         self._thread.start()
 
     def _listen(self) -> None:
+        try:
+            self._answer()
+        finally:
+            self._ended.set()
+
+    def _answer(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
@@ -57,15 +68,21 @@ class Reception:
                 ready = {key.fileobj for key, _ in selector.select()}
                 if self._wake in ready:
                     return
-                with suppress(OSError):  # it may have hung up already
+                try:
                     sock, address = self._listener.accept()
-                    self._receive(sock, str(address[0]))
+                except OSError as error:  # it may have hung up already, or files have run out
+                    self.trouble = error
+                    time.sleep(_PAUSE)
+                    continue
+                self._receive(sock, str(address[0]))
 
     def _receive(self, sock: socket.socket, address: str) -> None:
         with self._lock:
             if len(self._pending) >= _MOST_AT_ONCE:
-                sock.close()
-                return
+                oldest = next(iter(self._pending))
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends
+                self._pending[oldest] = self._pending.pop(oldest)
             thread = threading.Thread(
                 target=self._admit, args=(sock, address), name="dfwtrace-door", daemon=True
             )
@@ -93,13 +110,16 @@ class Reception:
         sock.close()
 
     def close(self) -> None:
-        """Nobody can call any more; whoever is still at the door is turned away."""
+        """Nobody can call any more; whoever is still at the door is turned away.
+
+        It may be called again, as after an interrupt in the middle of it.
+        """
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
-        self._alarm.send(b"!")
-        self._thread.join()
+        with suppress(OSError):  # closed before
+            self._alarm.send(b"!")
+        self._ended.wait()
+        self._thread.join()  # a moment, if at all
         with self._lock:  # only now nobody is added any more
             pending = dict(self._pending)
         for sock, thread in pending.items():

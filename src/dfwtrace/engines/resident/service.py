@@ -17,7 +17,8 @@ import numpy as np
 from dfwtrace.engines.failures import UnreachableError
 from dfwtrace.engines.local import LocalWorkers, threads_for
 from dfwtrace.engines.resident import handshake
-from dfwtrace.engines.resident.invitation import Invitation
+from dfwtrace.engines.resident.invitation import VERSION, Invitation
+from dfwtrace.engines.resident.pulse import Pulse
 from dfwtrace.engines.resident.reception import Reception
 from dfwtrace.engines.resident.topology import parents
 from dfwtrace.engines.resident.wire import (
@@ -36,11 +37,15 @@ from dfwtrace.engines.resident.wire import (
 from dfwtrace.engines.tree import Node, TreeSum
 from dfwtrace.shards import Shard, shard_bounds
 
-#: Seconds between two signs of life.
-HEARTBEAT = 1.0
 # A traceback is cut to so many characters: the end of it tells most.
 _LONGEST_TRACEBACK = 20_000
 _RETRY_SECONDS = 0.2
+_UNREACHABLE_DRIVER = (
+    "the driver must be reachable from the executors; see the settings host, bind and port"
+)
+_UNREACHABLE_PARENT = (
+    "executors must reach each other on any port where there are more workers than fan_in"
+)
 
 #: Gets the worker's shards into memory; what it is given reads the next frame from the driver.
 Load = Callable[[Callable[[], Frame]], list[Shard]]
@@ -61,7 +66,9 @@ def serve(invitation: Invitation, index: int, program: Any, load: Load, n_jobs: 
         Threads that shards may be worked on with.
     """
     with ExitStack() as held:
-        control = held.enter_context(_call(invitation, invitation.host, invitation.port))
+        control = held.enter_context(
+            _call(invitation, invitation.host, invitation.port, _UNREACHABLE_DRIVER)
+        )
         voice = _Voice(control)
         try:
             _Member(invitation, index, control, voice, held).work(program, load, n_jobs)
@@ -74,7 +81,7 @@ def serve(invitation: Invitation, index: int, program: Any, load: Load, n_jobs: 
             raise
 
 
-def _call(invitation: Invitation, host: str, port: int) -> socket.socket:
+def _call(invitation: Invitation, host: str, port: int, advice: str) -> socket.socket:
     """A connection to the driver or to a parent, both sides proven; tries until the time is up."""
     # Half of the driver's patience, so that it still hears why nobody came.
     deadline = time.monotonic() + 0.5 * invitation.start_timeout
@@ -93,8 +100,7 @@ def _call(invitation: Invitation, host: str, port: int) -> socket.socket:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"no way from {socket.gethostname()} to {host}:{port} ({error}): the driver "
-                    "must be reachable from the executors; see the settings host, bind and port."
+                    f"no way from {socket.gethostname()} to {host}:{port} ({error}): {advice}."
                 ) from error
             time.sleep(_RETRY_SECONDS)
 
@@ -128,6 +134,7 @@ class _Member:
         self._expected = {i for i, parent in enumerate(above) if parent == index}
         self._children: list[socket.socket] = []
         self._wire = 0  # bytes to and from the children in this round
+        self._pulse = Pulse(lambda stalled: voice.say(Kind.ALIVE, stalled))
 
     def work(self, program: Any, load: Load, n_jobs: int) -> None:
         door, port = None, 0
@@ -136,10 +143,11 @@ class _Member:
             door = Reception(here, 0, self._invitation.secret)
             self._held.callback(door.close)
             port = door.port
-        self._voice.say(Kind.HELLO, self._index, socket.gethostname(), os.getpid(), port)
-        self._held.enter_context(_Heartbeat(self._voice))
-        shards = load(lambda: receive(self._control, self._invitation.largest_message))
-        digests = np.frombuffer(b"".join(shard.digest() for shard in shards), np.uint8)
+        self._voice.say(Kind.HELLO, self._index, socket.gethostname(), os.getpid(), port, VERSION)
+        self._held.enter_context(self._pulse)
+        with self._pulse.at_work():
+            shards = load(lambda: receive(self._control, self._invitation.largest_message))
+            digests = np.frombuffer(b"".join(shard.digest() for shard in shards), np.uint8)
         rows = np.array([shard.n_rows for shard in shards], np.int64)
         self._voice.say(Kind.READY, rows, digests)
         up = self._join()
@@ -159,7 +167,11 @@ class _Member:
         if frame.kind != Kind.TREE:
             raise ProtocolError(f"{frame.kind.name} where the tree should come")
         host, port = frame.values()
-        up = self._held.enter_context(_call(self._invitation, cast(str, host), cast(int, port)))
+        here = (host, port) == (self._invitation.host, self._invitation.port)
+        advice = _UNREACHABLE_DRIVER if here else _UNREACHABLE_PARENT
+        up = self._held.enter_context(
+            _call(self._invitation, cast(str, host), cast(int, port), advice)
+        )
         send(up, pack(Kind.HELLO, 0, [self._index]))
         return up
 
@@ -211,20 +223,8 @@ class _Member:
         method, *args = request.values()
         if not isinstance(method, str) or method.startswith("_"):
             raise ProtocolError("no method is named")
-        known = cast(list[Any], args)
-        total = TreeSum(self._invitation.n_shards)
-        gathered: list[Node] = []
-        if request.kind == Kind.BUILD:
-            workers.build(method, *known)
-        elif request.kind == Kind.APPLY:
-            workers.apply(method, *known)
-        elif request.kind == Kind.SUM:
-            total = workers.partial_sum(method, *known)
-        elif request.kind == Kind.GATHER:
-            replies = workers.gather(method, *known)
-            gathered = [Node(0, workers.first + j, reply) for j, reply in enumerate(replies)]
-        else:
-            raise ProtocolError(f"{request.kind.name} where a round should come")
+        with self._pulse.at_work():
+            total, gathered = self._own_part(request.kind, method, cast(list[Any], args), workers)
         seconds = time.perf_counter() - began
         for child in self._children:
             reply = receive(child, self._invitation.largest_message)
@@ -241,6 +241,24 @@ class _Member:
             *(value for node in total.nodes() + gathered for value in node),
         ]
 
+    def _own_part(
+        self, kind: Kind, method: str, args: list[Any], workers: LocalWorkers
+    ) -> tuple[TreeSum, list[Node]]:
+        """The sum over the shards that are here, or what each of them replies."""
+        total = TreeSum(self._invitation.n_shards)
+        if kind == Kind.BUILD:
+            workers.build(method, *args)
+        elif kind == Kind.APPLY:
+            workers.apply(method, *args)
+        elif kind == Kind.SUM:
+            total = workers.partial_sum(method, *args)
+        elif kind == Kind.GATHER:
+            replies = workers.gather(method, *args)
+            return total, [Node(0, workers.first + j, reply) for j, reply in enumerate(replies)]
+        else:
+            raise ProtocolError(f"{kind.name} where a round should come")
+        return total, []
+
 
 def unpack_reply(frame: Frame, sequence: int) -> tuple[float, int, list[Node]]:
     """Seconds of the slowest worker, bytes on the wires up to here, and the nodes."""
@@ -253,27 +271,3 @@ def unpack_reply(frame: Frame, sequence: int) -> tuple[float, int, list[Node]]:
     seconds, wire, *flat = values
     nodes = [Node(*flat[i : i + 3]) for i in range(0, len(flat), 3)]
     return seconds, wire + HEADER.size + len(frame.payload), nodes
-
-
-class _Heartbeat:
-    """Tells the driver once a second that this process has not stopped."""
-
-    def __init__(self, voice: _Voice) -> None:
-        self._voice = voice
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="dfwtrace-heartbeat", daemon=True)
-
-    def __enter__(self) -> _Heartbeat:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._end.wait(HEARTBEAT):
-            try:
-                self._voice.say(Kind.ALIVE)
-            except OSError:
-                return

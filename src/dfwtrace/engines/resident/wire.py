@@ -42,6 +42,10 @@ class ProtocolError(Exception):
     """The other side sent what it should not have."""
 
 
+class TooLargeError(ProtocolError):
+    """A frame is larger than both sides have agreed on."""
+
+
 class PeerLostError(ConnectionError):
     """The other side has closed the connection."""
 
@@ -170,18 +174,25 @@ def tune(sock: socket.socket) -> None:
 def send(sock: socket.socket, buffers: Sequence[memoryview]) -> int:
     """Send all of the buffers on a blocking socket; the number of bytes."""
     left = [buffer for buffer in buffers if len(buffer)]
-    total = 0
+    total = sum(len(buffer) for buffer in left)
     while left:
         try:
-            sent = sock.sendmsg(left[:_AT_ONCE])
+            left = _drop(left, sock.sendmsg(left[:_AT_ONCE]))
         except (BrokenPipeError, ConnectionResetError) as error:
             raise PeerLostError(str(error)) from error
-        total += sent
-        left = drop(left, sent)
     return total
 
 
-def drop(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
+def push(sock: socket.socket, buffers: Sequence[memoryview]) -> list[memoryview]:
+    """Send what the socket takes at once; the buffers that are left."""
+    left = [buffer for buffer in buffers if len(buffer)]
+    try:
+        return _drop(left, sock.sendmsg(left[:_AT_ONCE], [], socket.MSG_DONTWAIT)) if left else left
+    except BlockingIOError:
+        return left
+
+
+def _drop(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
     """What is left of the buffers after so many bytes."""
     left = list(buffers)
     while left and sent >= len(left[0]):
@@ -228,7 +239,10 @@ class FrameReader:
         if self._header is None:
             length, sequence, kind = cast(tuple[int, int, int], HEADER.unpack(self._buffer))
             if length > self._largest:
-                raise ProtocolError(f"a frame of {length} bytes, where {self._largest} is the most")
+                raise TooLargeError(
+                    f"a message of {length} bytes, where largest_message = {self._largest} is the "
+                    "most"
+                )
             try:
                 self._header = (length, sequence, Kind(kind))
             except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,7 @@ class ResidentWorkers:
         self._launch, self._n_shards = launch, n_shards
         self._round_timeout = round_timeout
         self.cost = Cost()
+        self._closed = False
         self._restarts = Restarts(max_restarts, self._abandon)
         self._changes: list[tuple[Kind, Change]] = []
         self._crew: Crew | None = None
@@ -74,25 +76,38 @@ class ResidentWorkers:
     def close(self) -> None:
         crew, self._crew = self._crew, None
         self._changes = []
+        self._closed = True
         if crew is not None:
             crew.close()
 
     def _round(self, kind: Kind, method: str, args: tuple[Any, ...]) -> list[Node]:
-        def ask() -> list[Node]:
-            crew = self._ready_crew()
-            nodes, self.cost = crew.round(kind, method, args, self._round_timeout)
-            return nodes
+        began, self.cost = time.perf_counter(), Cost()
 
-        return self._restarts.until_it_works(ask)
+        def ask() -> list[Node]:
+            return self._counted(self._ready_crew(), kind, method, args)
+
+        nodes = self._restarts.until_it_works(ask)
+        # Whatever else it took, such as to start workers again, was spent waiting.
+        _, compute, _, reduce = self.cost
+        elapsed = time.perf_counter() - began
+        self.cost = self.cost._replace(wait=max(0.0, elapsed - compute - reduce))
+        return nodes
+
+    def _counted(self, crew: Crew, kind: Kind, method: str, args: tuple[Any, ...]) -> list[Node]:
+        nodes, cost = crew.round(kind, method, args, self._round_timeout)
+        self.cost = Cost.total([self.cost, cost])
+        return nodes
 
     def _ready_crew(self) -> Crew:
         """The crew, or a new one in the state of the one that was lost."""
+        if self._closed:
+            raise RuntimeError("the workers have been closed.")
         if self._crew is None:
             self._crew = self._launch()
             self._digests = self._digests or self._crew.digests
             check_same_rows(self._crew.digests, self._digests)
             for kind, (method, args) in self._changes:
-                self._crew.round(kind, method, args, self._round_timeout)
+                self._counted(self._crew, kind, method, args)
         return self._crew
 
     def _abandon(self) -> None:

@@ -13,7 +13,7 @@ from dfwtrace.engines.resident.reception import Reception
 from dfwtrace.engines.resident.service import Load, serve
 from dfwtrace.engines.resident.wire import Value
 from dfwtrace.engines.resident.workers import ResidentWorkers
-from dfwtrace.engines.spark.job import BackgroundJob
+from dfwtrace.engines.spark.job import BackgroundJob, run_job
 from dfwtrace.engines.spark.packing import assemble, keys_for, packed
 from dfwtrace.engines.spark.session import Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
@@ -36,7 +36,8 @@ class SparkEngine:
     n_shards : int
         Number of logical shards. The same number gives the same bits on every engine.
     n_workers : int, optional
-        Number of tasks that hold the shards; by default, as many as the cluster can run at once.
+        Number of tasks that hold the shards, at most `n_shards`; by default, as many as there are
+        shards for and the cluster can run at once.
     fan_in : int
         Workers that report to any one worker or to the driver, at the most; with more workers than
         this, partial sums go up a tree.
@@ -48,10 +49,12 @@ class SparkEngine:
     port : int
         To listen at; any free one by default.
     start_timeout : float
-        Seconds for the workers to come.
+        Seconds for the workers to come. The time in which Spark reads and shuffles a DataFrame for
+        them does not count.
     round_timeout : float, optional
         Seconds that a round may take before its workers count as hung; no limit by default. A
-        process or a machine that has stopped altogether is noticed in any case.
+        machine or a process that has stopped, and a worker that should be at work and uses no
+        processor for two minutes, are noticed in any case.
     largest_message : int
         Bytes that a message may have.
 
@@ -105,29 +108,48 @@ class SparkEngine:
     @property
     def n_jobs(self) -> int:
         """Processors at work, for the estimate of times."""
-        return self.cluster.task_cpus * (self.n_workers or self.n_shards)
+        return self.cluster.processors(self.n_workers or self.n_shards)
 
     def survey(self, frame: Any, features: Any, label: Any, examine: Examine) -> FrameRows:
         """Look through a DataFrame where it is."""
-        self.cluster.check_alive()
-        return survey(frame, features, label, examine)
+        self._choose_workers()  # what is refused is refused before all rows are read
+        return survey(frame, features, label, examine, self._collect)
 
     def start(self, program: Any, rows: ArrayRows | FrameRows) -> ResidentWorkers:
-        self.cluster.check_alive()
-        self.cluster.check_barrier()
-        n_workers = self.cluster.choose_workers(self.n_workers, self.n_shards, self.start_timeout)
+        n_workers = self._choose_workers()
+        keys = (
+            None
+            if isinstance(rows, ArrayRows)
+            else keys_for(self.cluster.spark, n_workers, self._collect)
+        )
 
         def launch() -> Crew:
-            return self._launch(program, rows, n_workers)
+            return self._launch(program, rows, n_workers, keys)
 
         return ResidentWorkers(launch, self.n_shards, self.max_restarts, self.round_timeout)
 
-    def _launch(self, program: Any, rows: ArrayRows | FrameRows, n_workers: int) -> Crew:
+    def _choose_workers(self) -> int:
+        self.cluster.check_alive()
+        self.cluster.check_barrier()
+        return self.cluster.choose_workers(self.n_workers, self.n_shards, self.start_timeout)
+
+    def _collect(self, frame: Any) -> Any:
+        return run_job(self.cluster, "dfwtrace: a look at the rows", frame.collect)
+
+    def _launch(
+        self,
+        program: Any,
+        rows: ArrayRows | FrameRows,
+        n_workers: int,
+        keys: list[int] | None,
+    ) -> Crew:
         self.cluster.check_alive()
         if not self.cluster.connect:  # a lost executor takes a while to be replaced
             self.cluster.wait_for_slots(n_workers, self.start_timeout)
         host = self.host or self.cluster.driver_host()
-        bind = self.bind or self.cluster.setting("spark.driver.bindAddress", host)
+        bind = self.bind or host
+        if self.bind is None and not self.cluster.connect:  # there it is the server's
+            bind = self.cluster.setting("spark.driver.bindAddress", host)
         secret = fresh_secret()
         reception = Reception(bind, self.port, secret)
         invitation = Invitation(
@@ -141,15 +163,19 @@ class SparkEngine:
             self.largest_message,
         )
         try:
-            frame, load = _source(self.cluster, rows, invitation)
+            frame, load = _source(self.cluster, rows, invitation, keys)
             serving = frame.mapInArrow(_task(invitation, program, load), "worker int", barrier=True)
             job = BackgroundJob(
-                self.cluster, f"dfwtrace: {n_workers} resident workers", serving.collect
+                self.cluster,
+                f"dfwtrace: {n_workers} resident workers",
+                serving.collect,
+                prepares=keys is not None,
             )
+            feed = _feed(rows, invitation)
         except BaseException:
             reception.close()
             raise
-        return Crew(invitation, reception, job, _feed(rows, invitation))
+        return Crew(invitation, reception, job, feed)
 
     def __repr__(self) -> str:
         return f"SparkEngine(n_shards={self.n_shards}, n_workers={self.n_workers})"
@@ -168,18 +194,21 @@ def _feed(rows: ArrayRows | FrameRows, invitation: Invitation) -> Any:
 
     def feed(worker: int) -> Iterable[list[Value]]:
         first, last = _shards_of(invitation)[worker]
-        return pieces(shards[first:last])
+        return pieces(shards[first:last], invitation.largest_message)
 
     return feed
 
 
 def _source(
-    cluster: Cluster, rows: ArrayRows | FrameRows, invitation: Invitation
+    cluster: Cluster,
+    rows: ArrayRows | FrameRows,
+    invitation: Invitation,
+    keys: list[int] | None,
 ) -> tuple[Any, Any]:
     """A DataFrame with a partition for each worker, and what makes its shards of it there."""
     n_workers = invitation.n_workers
     ranges = _shards_of(invitation)
-    if isinstance(rows, ArrayRows):
+    if isinstance(rows, ArrayRows) or keys is None:
         empty = cluster.spark.range(0, n_workers, 1, n_workers)
 
         def receive(worker: int, batches: Iterator[Any]) -> Load:
@@ -190,7 +219,7 @@ def _source(
     bounds = shard_bounds(rows.facts.n_rows, invitation.n_shards)
     facts = rows.facts
     owned = [(bounds[first][0], bounds[last - 1][1]) for first, last in ranges]
-    frame = packed(rows, owned, keys_for(cluster.spark, n_workers)).repartition(n_workers, "key")
+    frame = packed(rows, owned, keys).repartition(n_workers, "key")
 
     def unpack(worker: int, batches: Iterator[Any]) -> Load:
         first, last = ranges[worker]

@@ -12,44 +12,93 @@ from typing import Any
 from dfwtrace.engines.failures import CrewLostError
 from dfwtrace.engines.spark.session import Cluster
 
+# Seconds between two attempts to cancel a job that may just be about to begin.
+_CANCEL_EVERY = 0.2
+
 
 class BackgroundJob:
-    """Runs `action` at once; see `dfwtrace.engines.resident.crew.Job`."""
+    """Runs `action`, which starts Spark jobs; see `dfwtrace.engines.resident.assembly.Job`.
 
-    def __init__(self, cluster: Cluster, description: str, action: Callable[[], Any]) -> None:
-        self._cluster = cluster
+    Parameters
+    ----------
+    cluster : Cluster
+    description : str
+        What Spark's user interface says of it.
+    action : callable
+    prepares : bool
+        Whether stages come before the workers, such as to read and shuffle a DataFrame.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        description: str,
+        action: Callable[[], Any],
+        prepares: bool = False,
+    ) -> None:
+        self._cluster, self._prepares = cluster, prepares
         self._group = f"dfwtrace-{uuid.uuid4().hex}"
         self._description, self._action = description, action
-        self._error: BaseException | None = None
+        self.outcome: Any = None
+        self.error: BaseException | None = None
         self._cancelled = False
+        # An event, and not the thread's own end: after Ctrl-C within `join`, Python 3.11 believes
+        # that a thread which still runs has ended.
+        self._ended = threading.Event()
+        self._begun = False
         self._thread = _thread(cluster, self._run)
+
+    def start(self) -> None:
+        self._begun = True
         self._thread.start()
 
     def _run(self) -> None:
         try:
             self._cluster.start_group(self._group, self._description)
-            self._action()
+            if not self._cancelled:
+                self.outcome = self._action()
         except BaseException as error:
-            self._error = error
+            self.error = error
+        finally:
+            self._ended.set()
 
     def failure(self) -> Exception | None:
-        if self._thread.is_alive():
+        if not self._ended.is_set():
             return None
-        told = "" if self._error is None else str(self._error)
+        told = "" if self.error is None else str(self.error)
         self._cluster.check_alive()
         return CrewLostError(
             f"the Spark job ended before its workers were ready ({_first_line(told)})",
             python_traceback(told) or told or None,
         )
 
+    def preparing(self) -> bool:
+        return self._prepares and self._cluster.has_running_tasks(self._group)
+
     def cancel(self) -> None:
-        if self._thread.is_alive():
+        self._cancelled = True
+        if self._begun and not self._ended.is_set():
             with suppress(Exception):  # a context that has been stopped has no jobs
                 self._cluster.cancel_group(self._group)
 
     def join(self, timeout: float) -> bool:
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return not self._begun or self._ended.wait(timeout)
+
+
+def run_job(cluster: Cluster, description: str, action: Callable[[], Any]) -> Any:
+    """What the action gives. Ctrl-C ends its jobs; the caller's own job group stays as it is."""
+    job = BackgroundJob(cluster, description, action)
+    try:
+        job.start()
+        while not job.join(1.0):
+            pass
+    finally:
+        while not job.join(0.0):
+            job.cancel()
+            job.join(_CANCEL_EVERY)
+    if job.error is not None:
+        raise job.error
+    return job.outcome
 
 
 def _thread(cluster: Cluster, run: Callable[[], None]) -> threading.Thread:
@@ -63,8 +112,14 @@ def _thread(cluster: Cluster, run: Callable[[], None]) -> threading.Thread:
 
 
 def python_traceback(told: str) -> str | None:
-    """The Python traceback within what Spark tells of a failed task."""
-    found = re.search(r"Traceback \(most recent call last\):.*?(?=\n\s*\n|\n\tat |\Z)", told, re.S)
+    """The Python traceback within what Spark tells of a failed task, with those it came from."""
+    # A blank line ends it, unless the next paragraph links it to another one.
+    found = re.search(
+        r"Traceback \(most recent call last\):"
+        r".*?(?=\n\s*\n(?!During handling|The above exception|Traceback)|\n\tat |\Z)",
+        told,
+        re.S,
+    )
     return found.group(0) if found else None
 
 

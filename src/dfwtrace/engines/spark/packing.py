@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from dfwtrace.shards import Shard, slice_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from dfwtrace.engines.spark.survey import FrameRows
 
@@ -36,8 +36,8 @@ _SPARE_DRAWS = 12.0
 def changed(what: str) -> RowsChangedError:
     """The refusal of rows that are not the same, and what can be done about it."""
     return RowsChangedError(
-        f"X must have the same rows whenever Spark computes it again, but {what}: persist the "
-        "DataFrame, or write it to a file and read that."
+        f"X must have the same rows in the same partitions whenever Spark computes it again, but "
+        f"{what}: persist the DataFrame, or write it to a file and read that."
     )
 
 
@@ -72,22 +72,24 @@ def packed(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[in
     return rows.frame.mapInArrow(task, PACKED_SCHEMA)
 
 
-def keys_for(spark: SparkSession, n: int) -> list[int]:
+def keys_for(
+    spark: SparkSession, n: int, collect: Callable[[DataFrame], list[Row]] | None = None
+) -> list[int]:
     """Keys that Spark's hash partitioning into n partitions sends to partition 0, 1, …, n - 1.
 
-    Spark is asked, in one small query, and not imitated.
+    Spark is asked, in one small query, and not imitated; `collect` runs it.
     """
     if n == 1:
         return [0]
     tried = int(n * (np.log(n) + _SPARE_DRAWS))
     while True:
-        found = (
+        query = (
             spark.range(0, tried, 1, 1)
             .selectExpr("cast(id as int) as key", f"pmod(hash(cast(id as int)), {n}) as place")
             .groupBy("place")
             .min("key")
-            .collect()
         )
+        found = query.collect() if collect is None else collect(query)
         if len(found) == n:
             return [int(key) for _, key in sorted(map(tuple, found))]
         tried *= 2
@@ -107,7 +109,10 @@ def pack_batches(
     expected = counts[partition] if partition < len(counts) else 0
     first, n_rows = sum(counts[:partition]), 0
     for start, X, y in reading.walk(batches, partition):
-        X, y, _ = examine(X, y)
+        X, y, shape = examine(X, y)
+        # Such as by a label beyond the last one, for which no memory would be there.
+        if shape[0] > facts.shape[0] or shape[1] > facts.shape[1]:
+            raise changed(f"W would have to be {shape} for it and {facts.shape} did before")
         n_rows = start + int(X.shape[0])
         if n_rows > expected:
             break

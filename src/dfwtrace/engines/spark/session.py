@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,12 +32,13 @@ def find_session(spark: Any) -> Any:
     if spark is None:
         spark = SparkSession.getActiveSession()
     if spark is None:
-        if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+        remote = bool(os.environ.get("SPARK_REMOTE"))  # Connect: the Java is the server's
+        if not (remote or os.environ.get("JAVA_HOME") or shutil.which("java")):
             raise RuntimeError(
                 "Spark needs Java 17 or later: install one (on Debian: apt-get install "
                 "openjdk-17-jre-headless) or set JAVA_HOME to where it is."
             )
-        spark = SparkSession.builder.appName("dfwtrace").getOrCreate()
+        spark = SparkSession.builder.getOrCreate()  # that of another thread keeps its name
     if not hasattr(spark, "range") or not hasattr(spark, "createDataFrame"):
         raise TypeError(f"spark must be a SparkSession, got an object of {type(spark).__name__}.")
     return spark
@@ -89,6 +91,22 @@ class Cluster:
         profile = scala.resourceProfileManager().defaultResourceProfile()
         return int(scala.maxNumConcurrentTasks(profile))
 
+    def processors(self, n_tasks: int) -> int:
+        """That so many tasks have at the most, as far as can be told now."""
+        if not self.connect:
+            with suppress(Exception):  # a context that has been stopped, which is refused elsewhere
+                n_tasks = min(n_tasks, max(1, self.slots()))
+        return self.task_cpus * n_tasks
+
+    def has_running_tasks(self, group: str) -> bool:
+        """Whether a task of the group runs now; Connect does not tell."""
+        if self.connect:
+            return True
+        tracker = self.spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
+        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
+
     def wait_for_slots(self, wanted: int, patience: float) -> int:
         """Slots, as soon as there are as many as wanted, or once no more executors come.
 
@@ -109,6 +127,15 @@ class Cluster:
                 return slots
             time.sleep(0.1)
 
+    def _expected_slots(self) -> int:
+        """Those that there will be once all executors have registered, as far as settings tell."""
+        instances = int(self.setting("spark.executor.instances", "0"))
+        if instances:
+            cores = int(self.setting("spark.executor.cores", "1"))
+            return instances * max(1, cores // self.task_cpus)
+        most = int(self.setting("spark.cores.max", "0")) // self.task_cpus
+        return most or max(1, self.slots())
+
     def choose_workers(self, n_workers: int | None, n_shards: int, patience: float) -> int:
         """How many workers to start: as many as asked for, or as shards and slots allow."""
         if self.connect:
@@ -118,8 +145,7 @@ class Cluster:
                     "tasks can run at once."
                 )
             return n_workers
-        parallel = int(self.spark.sparkContext.defaultParallelism)
-        wanted = min(n_shards, parallel) if n_workers is None else n_workers
+        wanted = min(n_shards, self._expected_slots()) if n_workers is None else n_workers
         slots = self.wait_for_slots(wanted, patience)
         if slots == 0:
             raise RuntimeError(

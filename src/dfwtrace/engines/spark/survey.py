@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.engines.spark.reading import (
-    BadRowsError,
-    Reading,
-    choose_columns,
-    partition_here,
-    row_place,
-    uneven,
-)
+from dfwtrace.engines.spark.cells import BadRowsError, uneven
+from dfwtrace.engines.spark.reading import Reading, choose_columns, partition_here, row_place
 from dfwtrace.rows import Examine, Facts, Targets
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 _REFUSALS: dict[str, type[Exception]] = {
     kind.__name__: kind for kind in (BadRowsError, TypeError, ValueError)
@@ -55,7 +49,13 @@ class FrameRows:
     counts: tuple[int, ...]
 
 
-def survey(frame: DataFrame, features: Any, label: Any, examine: Examine) -> FrameRows:
+def survey(
+    frame: DataFrame,
+    features: Any,
+    label: Any,
+    examine: Examine,
+    collect: Callable[[DataFrame], list[Row]] | None = None,
+) -> FrameRows:
     """Look through all rows in one Spark job; one small row of each partition comes back.
 
     Parameters
@@ -65,6 +65,8 @@ def survey(frame: DataFrame, features: Any, label: Any, examine: Examine) -> Fra
         See `choose_columns`.
     examine : callable
         Called on the workers, with the rows of one Arrow batch at a time.
+    collect : callable, optional
+        Runs the job; ``DataFrame.collect`` by default.
 
     Raises
     ------
@@ -77,7 +79,8 @@ def survey(frame: DataFrame, features: Any, label: Any, examine: Examine) -> Fra
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _survey_partition(batches, reading, examine)
 
-    found = chosen.mapInArrow(task, "partition int, report string").collect()
+    reporting = chosen.mapInArrow(task, "partition int, report string")
+    found = reporting.collect() if collect is None else collect(reporting)
     reports = {row["partition"]: json.loads(row["report"]) for row in found}
     facts, counts = merge(reports, reading)
     return FrameRows(chosen, reading, examine, facts, counts)
@@ -179,7 +182,8 @@ class _Sizes:
             (reading.features, reading.label), self.read, other.read, strict=True
         ):
             if source is not None and width != width_there:
-                raise uneven(source, width, self.place, width_there, other.place)
+                name = source.names[0]
+                raise uneven(source.argument, name, width, self.place, width_there, other.place)
         for name, here, there in (
             ("X", (self.n_columns,), (other.n_columns,)),
             ("y", self.target_row, other.target_row),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dfwtrace.engines.spark.job import run_job
 from dfwtrace.engines.spark.mapreduce.workers import MapReduceWorkers
 from dfwtrace.engines.spark.session import Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
@@ -12,7 +13,7 @@ from dfwtrace.validation import check_count
 
 
 class SparkMapReduceEngine:
-    """Logical shards in an RDD; a round is one Spark job: broadcast, map, `treeAggregate`.
+    """Logical shards in an RDD; a round is one Spark job: broadcast, map, and add up along a tree.
 
     For clusters that forbid barrier jobs, or sockets between driver and executors; elsewhere
     `SparkEngine` does the same rounds in a fraction of the time. The same `n_shards` gives the same
@@ -25,7 +26,8 @@ class SparkMapReduceEngine:
     n_shards : int
         Number of logical shards, and of partitions.
     depth : int
-        Levels of the tree that replies are added along; with 1, all of them go to the driver.
+        Levels of the tree that replies are added along: the driver receives about the depth-th
+        root of `n_shards` partial sums. With 1, all replies go to the driver.
     max_restarts : int
         How often states that were lost may be made again in a run, after Spark itself has tried
         `spark.task.maxFailures` times.
@@ -55,12 +57,15 @@ class SparkMapReduceEngine:
     @property
     def n_jobs(self) -> int:
         """Processors at work, for the estimate of times."""
-        return self.cluster.task_cpus * self.n_shards
+        return self.cluster.processors(self.n_shards)
 
     def survey(self, frame: Any, features: Any, label: Any, examine: Examine) -> FrameRows:
         """Look through a DataFrame where it is."""
         self.cluster.check_alive()
-        return survey(frame, features, label, examine)
+        return survey(frame, features, label, examine, self._collect)
+
+    def _collect(self, frame: Any) -> Any:
+        return run_job(self.cluster, "dfwtrace: a look at the rows", frame.collect)
 
     def start(self, program: Any, rows: ArrayRows | FrameRows) -> MapReduceWorkers:
         self.cluster.check_alive()

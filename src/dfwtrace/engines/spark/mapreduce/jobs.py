@@ -38,9 +38,12 @@ class JobThread:
         self._cluster = cluster
         self._group = f"dfwtrace-{uuid.uuid4().hex}"
         self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._ended = threading.Event()  # see `BackgroundJob`
         # It knows nothing of this object, so that it ends also if nobody calls `close`.
         self._thread: threading.Thread = InheritableThread(
-            target=_work, args=(self._queue, cluster, self._group, description), daemon=True
+            target=_work,
+            args=(self._queue, self._ended, cluster, self._group, description),
+            daemon=True,
         )
         self._thread.name = "dfwtrace-rounds"
         self._thread.start()
@@ -61,17 +64,21 @@ class JobThread:
     def close(self) -> None:
         """End the thread, and whatever it may still be at after a second Ctrl-C."""
         self._stop()
-        self._thread.join(_CANCEL_EVERY)
-        while self._thread.is_alive():
+        while not self._ended.wait(_CANCEL_EVERY):
             self._cancel()
-            self._thread.join(_CANCEL_EVERY)
 
     def _cancel(self) -> None:
         with suppress(Exception):  # a context that has been stopped has no jobs
             self._cluster.cancel_group(self._group)
 
 
-def _work(queue: SimpleQueue[Any], cluster: Cluster, group: str, description: str) -> None:
+def _work(
+    queue: SimpleQueue[Any],
+    ended: threading.Event,
+    cluster: Cluster,
+    group: str,
+    description: str,
+) -> None:
     while (order := queue.get()) is not None:
         action, future = order
         try:
@@ -80,3 +87,4 @@ def _work(queue: SimpleQueue[Any], cluster: Cluster, group: str, description: st
         except BaseException as error:
             future.set_exception(error)
         del order, action, future  # and with them what they hold, while this thread waits
+    ended.set()

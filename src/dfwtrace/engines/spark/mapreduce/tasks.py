@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.engines.blas import hold_single_threaded, release
+from dfwtrace.engines.blas import single_threaded_blas
 from dfwtrace.engines.recovery import Change, check_same_rows
 from dfwtrace.engines.spark.mapreduce.parcels import parcel, unparcel
 from dfwtrace.engines.tree import Node, TreeSum
+
+if TYPE_CHECKING:
+    from pyspark import RDD
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,10 @@ class Order:
         held = unparcel(pieces)
         if self.digests is not None:
             check_same_rows([held.digest()], [self.digests[index]], first=index)
-        hold_single_threaded()
         began = time.perf_counter()
-        try:
+        with single_threaded_blas():
             for method, args in calls:
                 held = getattr(program, method)(held, *args)
-        finally:
-            release()
         self.seconds.add(time.perf_counter() - began)
         return held
 
@@ -79,35 +80,62 @@ class Reply:
         yield [Node(0, index, reply)]
 
 
-class Addition:
-    """Adds partial sums along the fixed tree, in tasks and, in the end, on the driver.
+def tree_levels(n_shards: int, depth: int) -> list[int]:
+    """How many partial sums there are after each level of adding up in tasks.
 
-    Attributes
-    ----------
-    seconds : float
-        Spent on adding, here.
-    received : int
-        Bytes of the numbers that came from elsewhere.
+    A level adds aligned blocks of 2ᵏ neighbours, because the fixed tree of sums joins neighbours:
+    Spark's own `treeAggregate` takes every k-th, which have nothing in common to be added.
+
+    Examples
+    --------
+    >>> tree_levels(64, depth=2), tree_levels(64, depth=3), tree_levels(4, depth=2)
+    ([8], [16, 4], [])
     """
+    at_once, levels, left = _block_size(n_shards, depth), [], n_shards
+    while left > at_once + left / at_once:  # else it saves the driver less than it costs
+        left = -(-left // at_once)
+        levels.append(left)
+    return levels
 
-    def __init__(self, n_shards: int) -> None:
-        self._n_shards = n_shards
-        self._made: list[Node] | None = None
-        self.seconds, self.received = 0.0, 0
+
+def _block_size(n_shards: int, depth: int) -> int:
+    """The power of two that is at least the depth-th root of `n_shards`."""
+    return int(2 ** math.ceil(max(1.0, math.log2(n_shards) / depth)))
+
+
+def added_along_tree(replies: RDD[list[Node]], n_shards: int, depth: int) -> RDD[list[Node]]:
+    """Replies, one in each partition, added up in tasks as far as the depth says."""
+    block = _Block(_block_size(n_shards, depth))
+    for left in tree_levels(n_shards, depth):
+        blocks = replies.mapPartitionsWithIndex(block)
+        # `int` sends block i to partition i.
+        replies = blocks.reduceByKey(_Addition(n_shards), left, int).values()
+    return replies
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Says which block of neighbours a partition belongs to."""
+
+    at_once: int
+
+    def __call__(
+        self, index: int, replies: Iterable[list[Node]]
+    ) -> Iterator[tuple[int, list[Node]]]:
+        return ((index // self.at_once, nodes) for nodes in replies)
+
+
+@dataclass(frozen=True)
+class _Addition:
+    """Adds partial sums along the fixed tree."""
+
+    n_shards: int
 
     def __call__(self, one: list[Node], other: list[Node]) -> list[Node]:
-        total = TreeSum(self._n_shards)
-        for nodes in (one, other):
-            if nodes is not self._made:
-                self.received += size_of(nodes)
-            for node in nodes:
-                total.add_node(node)
-        self.seconds += total.seconds
-        self._made = total.nodes()
-        return self._made
-
-    def __reduce__(self) -> tuple[Callable[[int], Addition], tuple[int]]:
-        return Addition, (self._n_shards,)  # elsewhere it begins anew
+        total = TreeSum(self.n_shards)
+        for node in (*one, *other):
+            total.add_node(node)
+        return total.nodes()
 
 
 @functools.cache  # once in a process

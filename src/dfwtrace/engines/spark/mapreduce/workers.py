@@ -16,11 +16,11 @@ from dfwtrace.engines.spark.mapreduce.jobs import JobThread
 from dfwtrace.engines.spark.mapreduce.rows import shards_of
 from dfwtrace.engines.spark.mapreduce.storage import Storage
 from dfwtrace.engines.spark.mapreduce.tasks import (
-    Addition,
     Greatest,
     NewState,
     Order,
     Reply,
+    added_along_tree,
     look_at,
     size_of,
 )
@@ -117,19 +117,21 @@ class MapReduceWorkers:
 
     def _sum(self, change: Change) -> FloatArray:
         held, digests = self._held()
-        addition = Addition(self._n_shards)
 
-        def job(order: Order) -> list[Node]:
+        def job(order: Order) -> list[list[Node]]:
             replies = held.mapPartitionsWithIndex(Reply(order))
-            nodes: list[Node] = replies.treeAggregate([], addition, addition, self._depth)
-            return nodes
+            sums: list[list[Node]] = added_along_tree(
+                replies, self._n_shards, self._depth
+            ).collect()
+            return sums
 
-        nodes, sent = self._ordered([change], digests, job)
+        sums, sent = self._ordered([change], digests, job)
         total = TreeSum(self._n_shards)
-        for node in nodes:
-            total.add_node(node)
-        received = addition.received or size_of(nodes)  # a single partial sum is not added
-        self.cost = Cost(sent + received, reduce=addition.seconds)
+        for nodes in sums:
+            for node in nodes:
+                total.add_node(node)
+        received = sum(size_of(nodes) for nodes in sums)
+        self.cost = Cost(sent + received, reduce=total.seconds)
         return total.result()
 
     def _gather(self, change: Change) -> list[FloatArray]:

@@ -1,0 +1,221 @@
+"""The driver's lines to its workers: what comes in on them, and what that tells of the workers."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+
+from dfwtrace._typing import Array
+from dfwtrace.engines.failures import CrewLostError, WorkerError
+from dfwtrace.engines.resident.pulse import HEARTBEAT
+from dfwtrace.engines.resident.wire import (
+    Frame,
+    FrameReader,
+    Kind,
+    ProtocolError,
+    TooLargeError,
+    push,
+)
+
+#: Seconds without a sign of life after which a worker counts as lost.
+SILENCE = 15.0 * HEARTBEAT
+#: Seconds in which a worker at work has used no processor, after which it counts as hung. It is
+#: what Spark itself waits for a machine (spark.network.timeout).
+STALL = 120.0
+# After a connection broke, seconds to wait for the word of the worker that broke it.
+_GRACE = 2.0
+_POLL = 0.02
+
+
+@dataclass
+class Member:
+    """A worker as the driver knows it, and its line for all that is no round."""
+
+    index: int
+    where: str
+    address: str
+    port: int
+    n_shards: int
+    control: socket.socket
+    reader: FrameReader
+    heard: float
+    rows: list[int] | None = None
+    digests: list[bytes] = field(default_factory=list)
+    cut_off: bool = False
+
+
+@dataclass(eq=False)
+class Link:
+    """A way down to a worker right below the driver: requests out, replies in."""
+
+    index: int
+    sock: socket.socket
+    reader: FrameReader
+    unsent: list[memoryview] = field(default_factory=list)
+
+
+class Lines:
+    """All connections of a crew, listened to at once."""
+
+    def __init__(self) -> None:
+        self.members: dict[int, Member] = {}
+        self.links: list[Link] = []
+        self._selector = selectors.DefaultSelector()
+        self._symptom: tuple[float, CrewLostError] | None = None  # to be raised at that time
+
+    def add_member(self, member: Member) -> None:
+        self.members[member.index] = member
+        self._selector.register(member.control, selectors.EVENT_READ, member)
+
+    def add_link(self, link: Link) -> None:
+        self.links.append(link)
+        self._selector.register(link.sock, selectors.EVENT_READ, link)
+
+    def where(self, link: Link) -> str:
+        return self.members[link.index].where
+
+    def ask(self, link: Link, request: Iterable[memoryview]) -> None:
+        """Send a request as far as the socket takes it; `listen` sends the rest."""
+        link.unsent = list(request)
+        self._push(link)
+
+    def listen(self, timeout: float) -> list[tuple[Link, Frame]]:
+        """Replies that have come in; what workers say beside them is heeded."""
+        replies = []
+        if self._symptom is not None:
+            timeout = min(timeout, _POLL)
+        for key, events in self._selector.select(timeout):
+            peer = key.data
+            if isinstance(peer, Member):
+                self._heed(peer)
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._push(peer)
+            if events & selectors.EVENT_READ:
+                frame = self._read(peer)
+                if frame is not None:
+                    replies.append((peer, frame))
+        return replies
+
+    def check(self) -> None:
+        """Raise what has become certain."""
+        now = time.monotonic()
+        if self._symptom is not None and now > self._symptom[0]:
+            raise self._symptom[1]
+        for member in self.members.values():
+            if now - member.heard > SILENCE:
+                raise CrewLostError(f"{member.where} has given no sign of life for {SILENCE:g} s")
+
+    def start_clocks(self) -> None:
+        """Between rounds nobody listened: the clocks of silence start anew."""
+        now = time.monotonic()
+        for member in self.members.values():
+            member.heard = now
+
+    def hear_out(self) -> None:
+        """The job has ended. A worker's own word comes first, and may be on its way still."""
+        end = time.monotonic() + _GRACE
+        while self._selector.get_map() and time.monotonic() < end:
+            try:
+                self.listen(_POLL)
+            except CrewLostError as lost:
+                if lost.traceback is not None:
+                    raise
+
+    def hang_up(self) -> None:
+        """Close every connection; also wakes a thread that is sending on one."""
+        peers = [link.sock for link in self.links]
+        for sock in peers + [member.control for member in self.members.values()]:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+        self._selector.close()
+
+    def _push(self, link: Link) -> None:
+        try:
+            link.unsent = push(link.sock, link.unsent)
+        except OSError as error:
+            self._lose(link, error)
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
+        if self._selector.get_key(link.sock).events != events:
+            self._selector.modify(link.sock, events, link)
+
+    def _read(self, link: Link) -> Frame | None:
+        try:
+            frame = link.reader.read(link.sock)
+            # A header, most often with all of its payload behind it.
+            return link.reader.read(link.sock, socket.MSG_DONTWAIT) if frame is None else frame
+        except BlockingIOError:
+            return None
+        except TooLargeError as error:  # it would be as large the next time
+            raise WorkerError(f"{self.where(link)} sent {error}.") from error
+        except (OSError, ProtocolError) as error:
+            self._lose(link, error)
+            return None
+
+    def _lose(self, link: Link, error: Exception) -> None:
+        self._forget(link.sock)
+        self._suspect(CrewLostError(f"{self.where(link)} is gone: {error}"))
+
+    def _heed(self, member: Member) -> None:
+        try:
+            frame = member.reader.read(member.control)
+        except (OSError, ProtocolError) as error:
+            self._forget(member.control)
+            if not member.cut_off:
+                raise CrewLostError(f"{member.where} is gone: {error}") from None
+            return
+        member.heard = time.monotonic()
+        if frame is None:
+            return
+        try:
+            _take_in(member, frame)
+        except _CutOffError as cut:
+            member.cut_off = True
+            self._suspect(CrewLostError(f"{member.where} lost its connection: {cut}"))
+        except (ProtocolError, ValueError, TypeError, IndexError, OverflowError) as error:
+            raise CrewLostError(
+                f"{member.where} sent a {frame.kind.name} that makes no sense ({error})"
+            ) from error
+
+    def _suspect(self, symptom: CrewLostError) -> None:
+        """A line broke. The worker that is to blame has a little time to say why."""
+        if self._symptom is None:
+            self._symptom = (time.monotonic() + _GRACE, symptom)
+
+    def _forget(self, sock: socket.socket) -> None:
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(sock)
+
+
+class _CutOffError(Exception):
+    """A worker has lost its parent or a child in the tree."""
+
+
+def _take_in(member: Member, frame: Frame) -> None:
+    """What a worker says beside its replies."""
+    values = frame.values()
+    if frame.kind == Kind.ALIVE:
+        stalled = float(cast(float, values[0]))
+        if stalled > STALL:
+            raise CrewLostError(
+                f"{member.where} hangs: it is at work and has used no processor for {stalled:.0f} s"
+            )
+    elif frame.kind == Kind.READY:
+        rows, digests = (cast(Array, value) for value in values)
+        member.digests = [row.tobytes() for row in np.reshape(digests, (-1, 16))]
+        if not len(rows) == len(member.digests) == member.n_shards:
+            raise ProtocolError(f"{len(rows)} shards where {member.n_shards} are due")
+        member.rows = [int(n) for n in rows]
+    elif frame.kind == Kind.FAILED:
+        raise CrewLostError(f"{member.where} raised", str(values[0]))
+    elif frame.kind == Kind.CUT_OFF:
+        raise _CutOffError(str(values[0]))

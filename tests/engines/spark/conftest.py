@@ -1,0 +1,84 @@
+"""Data for several modules, and what every run is held to: nothing of it is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.engines.spark import runs, tallies
+from tests.engines.spark.runs import (
+    active_jobs,
+    broadcast_files,
+    our_sockets,
+    our_threads,
+    persisted,
+    wait_until,
+)
+
+import dfwtrace as dt
+
+
+@pytest.fixture
+def by_value(by_value: None) -> None:
+    """Workers cannot import the modules that tests share either."""
+    from pyspark import cloudpickle
+
+    for module in (runs, tallies):
+        cloudpickle.register_pickle_by_value(module)
+
+
+@pytest.fixture(scope="session")
+def classes() -> tuple[Any, Any]:
+    X, y, _ = dt.datasets.make_multiclass(n=211, d=17, m=9, rank=3, seed=3)
+    return X, y
+
+
+@pytest.fixture(scope="session")
+def targets() -> tuple[Any, Any]:
+    X, Y, _ = dt.datasets.make_multitask(n=211, d=17, m=9, rank=3, noise=0.2, seed=3)
+    return X, Y
+
+
+@pytest.fixture
+def tidy(spark: Any) -> Iterator[None]:
+    """A run leaves no thread, socket, job or stored data, and the session and its settings."""
+    settings = settings_of(spark)
+    spark.range(1).count()
+    sockets, files = our_sockets(), broadcast_files(spark)
+    yield
+    wait_until(lambda: our_threads() == [])
+    assert our_sockets() == sockets
+    wait_until(lambda: active_jobs(spark) == [])
+    wait_until(lambda: list(spark.sparkContext.statusTracker().getActiveStageIds()) == [])
+    assert persisted(spark) == 0
+    assert broadcast_files(spark) - files == set()
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+    assert settings_of(spark) == settings
+    assert spark.range(10).count() == 10
+
+
+@pytest.fixture
+def own_group(spark: Any) -> Iterator[None]:
+    """The caller has a job group, and has it still after the test."""
+    spark.sparkContext.setJobGroup("mine", "my own work")
+    yield
+    group = spark.sparkContext.getLocalProperty("spark.jobGroup.id")
+    spark.sparkContext._jsc.clearJobGroup()
+    assert group == "mine"
+
+
+@pytest.fixture
+def nothing_left(spark: Any, own_group: None) -> Iterator[None]:
+    """After a test of map-reduce Spark's storage and our threads are as before."""
+    files, rdds = broadcast_files(spark), persisted(spark)
+    yield
+    assert persisted(spark) == rdds
+    assert broadcast_files(spark) - files == set()
+    wait_until(lambda: our_threads() == [])
+
+
+def settings_of(spark: Any) -> dict[str, str]:
+    settings = dict(spark.sparkContext.getConf().getAll())
+    settings.pop("spark.sql.warehouse.dir")  # Spark itself spells it out at its first query
+    return settings

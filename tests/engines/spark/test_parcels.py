@@ -1,0 +1,41 @@
+"""Shards on their way to and from Spark's storage, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dfwtrace.engines.spark.mapreduce.parcels import parcel, unparcel
+from dfwtrace.shards import RowBlocks, Shard, split_rows
+
+
+def test_a_shard_keeps_its_layout_on_the_way() -> None:
+    X = np.arange(60_000.0).reshape(300, 200)
+    for layout in (X, sp.csr_array(X)):
+        for shard in split_rows(layout, np.arange(300.0), 3):
+            there: Shard = unparcel(parcel(shard))
+            assert there.digest() == shard.digest()
+            if sp.issparse(layout):
+                assert there.X.indices.dtype == shard.X.indices.dtype
+                continue
+            assert there.X.flags.writeable
+            assert there.X.flags.c_contiguous
+
+
+def test_a_parcel_must_be_whole() -> None:
+    with pytest.raises(ValueError, match="more pieces"):
+        unparcel([*parcel(1), b"more"])
+
+
+def test_blocks_of_rows_travel_once() -> None:
+    X = np.asfortranarray(np.ones((5000, 10)))
+    pickled = pickle.dumps(RowBlocks(X, rows=1000))
+    assert len(pickled) < 1.1 * X.nbytes
+    there = pickle.loads(pickled)
+    for block, same in zip(there, RowBlocks(X, rows=1000), strict=True):
+        assert block.rows == same.rows
+        assert block.X.strides == same.X.strides
+        assert block.XT.strides == same.XT.strides
