@@ -13,8 +13,13 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import (
+    accelerated,
+    accelerated_data,
+    accelerated_dense,
+    accelerated_least_squares,
     epoch_floor,
     growth,
+    imagenet_size,
     least_squares,
     lmo_accuracy,
     memory,
@@ -37,6 +42,11 @@ SUITE: dict[str, ModuleType] = {
         growth,
         memory,
         lmo_accuracy,
+        accelerated,
+        accelerated_least_squares,
+        accelerated_dense,
+        accelerated_data,
+        imagenet_size,
         spark_rounds,
         spark_epoch,
         spark_loading,

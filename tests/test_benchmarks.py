@@ -12,10 +12,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import dfwtrace as dt
 
@@ -24,8 +25,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import __main__ as command
 from benchmarks import (
+    accelerated,
+    accelerated_data,
+    accelerated_dense,
+    data,
     epoch_floor,
     growth,
+    imagenet_size,
     lmo_accuracy,
     memory,
     scaling,
@@ -112,6 +118,107 @@ def test_lanczos_is_never_worse_than_power() -> None:
         assert row.detail["Lanczos error"] <= row.detail["power error"] * (1.0 + 1e-9)
     assert rows[0].ratio == pytest.approx(1.0)  # one iteration of either is the same
     assert rows[-1].ratio < 1e-3
+
+
+def test_the_accelerated_solver_is_compared_with_the_papers() -> None:
+    rows = accelerated.run("toy", 1)
+    assert [row.case for row in rows] == [
+        "to dfw's objective after 20 epochs",
+        "to a certified relative gap of 0.001",
+        "to a certified relative gap of 0.0001",
+    ]
+    for row in rows:
+        check(row, "accelerated", [*"ndm", "radius"])
+        assert row.ratio == row.seconds["accelerated"] / row.seconds["dfw"]
+    assert [row.target for row in rows] == [0.1, None, None]
+    for row, tol in zip(rows[1:], (1e-3, 1e-4), strict=True):
+        assert row.detail["gap"] <= tol  # it does not depend on the clock
+        assert row.detail["dfw's gap"] >= 0.0
+
+
+def test_the_accelerated_solver_is_compared_with_a_dense_one() -> None:
+    (row,) = accelerated_dense.run("toy", 1)
+    check(row, "accelerated_dense")
+    assert row.ratio == row.seconds["accelerated"] / row.seconds["dense"]
+    assert 1 <= row.detail["dense steps"] < 200  # it got there
+
+
+def test_least_squares_are_compared_with_products_and_with_ridge() -> None:
+    pytest.importorskip("sklearn")
+    rows = command.SUITE["accelerated_least_squares"].run("toy", 1)
+    assert [row.case for row in rows] == ["to 1e-6, / products", "to 1e-6, / ridge"]
+    for row in rows:
+        check(row, "accelerated_least_squares")
+        assert row.detail["gap"] <= 1e-6
+
+
+def test_without_real_data_there_are_no_rows_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DFWTRACE_DATA", str(tmp_path))
+    assert data.folder() == tmp_path
+    assert data.clinc150() is None
+    assert data.udhr() is None
+    assert accelerated_data.run("toy", 1) == []
+
+
+def test_real_data_are_read_as_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DFWTRACE_DATA", str(tmp_path))
+    rng = np.random.default_rng(0)
+    parts = {"train": 12, "val": 5, "test": 4}
+    arrays: dict[str, Any] = {f"X_{name}": rng.random((n, 3)) for name, n in parts.items()}
+    arrays |= {f"y_{name}": np.arange(n) % 3 for name, n in parts.items()}
+    np.savez(tmp_path / "clinc150_minilm.npz", **arrays)
+    split = data.clinc150()
+    assert split is not None
+    assert split.X.dtype == np.float32
+    assert split.y.dtype == np.int64
+    for name, X, y in zip(parts, split[::2], split[1::2], strict=True):
+        np.testing.assert_array_equal(X, arrays[f"X_{name}"].astype(np.float32))
+        np.testing.assert_array_equal(y, arrays[f"y_{name}"])
+    counts = sp.csr_array(rng.integers(1, 5, (50, 4)))
+    np.savez(
+        tmp_path / "udhr_langid.npz",
+        X_data=counts.data,
+        X_indices=counts.indices,
+        X_indptr=counts.indptr,
+        X_shape=np.array(counts.shape),
+        y=np.arange(50),
+    )
+    split = data.udhr()
+    assert split is not None
+    assert [len(y) for y in split[1::2]] == [40, 5, 5]
+    assert sorted(np.concatenate(split[1::2])) == list(range(50))
+    for X, y in zip(split[::2], split[1::2], strict=True):
+        assert X.dtype == np.float32
+        expected = counts.toarray()[y] / np.linalg.norm(counts.toarray()[y], axis=1, keepdims=True)
+        np.testing.assert_allclose(X.toarray(), expected, rtol=1e-6)
+
+
+def test_real_data_are_compared_with_logistic_regression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sklearn")
+    monkeypatch.setenv("DFWTRACE_DATA", str(tmp_path))
+    X, y, _ = dt.datasets.make_multiclass(n=2000, d=6, m=3, rank=2, seed=0)
+    names = ("train", "val", "test")
+    arrays: dict[str, Any] = {f"X_{name}": X for name in names}
+    arrays |= {f"y_{name}": y for name in names}
+    np.savez(tmp_path / "clinc150_minilm.npz", **arrays)
+    (row,) = accelerated_data.run("toy", 1)
+    check(row, "accelerated_data")
+    assert row.case == "clinc150"
+    assert row.detail["gap"] <= 1e-4
+
+
+def test_imagenets_size_is_measured_in_memory_and_passes() -> None:
+    (row,) = imagenet_size.run("toy", 1)
+    check(row, "imagenet_size")
+    assert row.ratio < 1.0
+    assert row.seconds["pass"] == row.seconds["stats"] + row.seconds["tangent"]
+    assert row.detail["objective / F(0)"] < 1.0
 
 
 def test_command_prints_a_table_and_appends_rows(

@@ -6,9 +6,11 @@ from contextlib import ExitStack
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dfwtrace import LowRankMatrix, certificate
-from dfwtrace.certificate import FAILURE_PROBABILITY, certify, dense_bound
+from dfwtrace.certificate import FAILURE_PROBABILITY, certify, dense_bound, lanczos_bound
 from dfwtrace.engines import Ledger, LocalWorkers
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.losses import SquaredLoss
@@ -20,20 +22,20 @@ Array = npt.NDArray[np.float64]
 Gradient = Callable[[Array], GradientOperator]
 
 
+def gradient_on(stack: ExitStack, G: Array) -> GradientOperator:
+    """Least squares on three shards whose gradient at W = 0 is any given matrix: X = I, Y = -G."""
+    program = ShardProgram(ImplicitTask(SquaredLoss()), G.shape)
+    workers = LocalWorkers(program, split_rows(np.eye(G.shape[0]), -G, 3))
+    stack.callback(workers.close)
+    zero = LowRankMatrix.zeros(G.shape)
+    workers.build("stats", zero.U, zero.s, zero.V)
+    return GradientOperator(G.shape, Ledger(workers, workers.shard_rows))
+
+
 @pytest.fixture
 def gradient_of() -> Iterator[Gradient]:
-    """Least squares on three shards whose gradient at W = 0 is any given matrix: X = I, Y = -G."""
     with ExitStack() as stack:
-
-        def build(G: Array) -> GradientOperator:
-            program = ShardProgram(ImplicitTask(SquaredLoss()), G.shape)
-            workers = LocalWorkers(program, split_rows(np.eye(G.shape[0]), -G, 3))
-            stack.callback(workers.close)
-            zero = LowRankMatrix.zeros(G.shape)
-            workers.build("stats", zero.U, zero.s, zero.V)
-            return GradientOperator(G.shape, Ledger(workers, workers.shard_rows))
-
-        yield build
+        yield lambda G: gradient_on(stack, G)
 
 
 @pytest.fixture
@@ -149,3 +151,128 @@ def test_seeds_draw_different_starts(gradient_of: Gradient) -> None:
     gradient = gradient_of(np.random.default_rng(5).standard_normal((60, 70)))
     bounds = [certify(gradient, 0.0, 1.0, seed=seed).sigma_bound for seed in (0, 0, 1)]
     assert bounds[0] == bounds[1] != bounds[2]
+
+
+# The bound with the directions that W's factors tell taken out.
+
+D, M, TOP = 45, 50, 5
+
+
+def spectrum_of(kind: str, rng: np.random.Generator) -> Array:
+    """45 singular values, the largest first and 1."""
+    if kind == "clustered":  # as at an optimum: W's directions have the same value, about
+        close = 1.0 - 10.0 ** rng.uniform(-12, -2) * np.arange(TOP)
+        return np.concatenate([close, np.sort(rng.uniform(0.0, 0.95, D - TOP))[::-1]])
+    if kind == "flat":
+        return np.ones(D)
+    if kind == "low rank":
+        return np.concatenate([np.sort(rng.uniform(0.5, 1.0, TOP))[::-1], np.zeros(D - TOP)])
+    return 10.0 ** (-rng.uniform(0.01, 1.0) * np.arange(D))  # "decaying"
+
+
+def near_of(kind: str, V: Array, rng: np.random.Generator) -> Array | None:
+    """Vectors that are, or are not, along the leading right singular vectors V."""
+    noise = rng.standard_normal((M, TOP))
+    return {
+        "none": None,
+        "no columns": V[:, :0],
+        "exact": V[:, :TOP],
+        "rough": V[:, :TOP] + 1e-3 * noise,
+        "too few": V[:, : TOP - 2],
+        "too many": V[:, : 4 * TOP],
+        "all": V,
+        "wrong": noise,
+        "the smallest": V[:, -TOP:],
+        "repeated": np.hstack([V[:, :2]] * 3),
+        "zero": np.zeros((M, TOP)),
+        "badly scaled": (V[:, :TOP] @ rng.standard_normal((TOP, TOP)))
+        * 10.0 ** np.arange(-6, 4, 2),
+    }[kind]
+
+
+SPECTRA = ["clustered", "flat", "low rank", "decaying"]
+NEAR = [
+    "none",
+    "no columns",
+    "exact",
+    "rough",
+    "too few",
+    "too many",
+    "all",
+    "wrong",
+    "the smallest",
+    "repeated",
+    "zero",
+    "badly scaled",
+]
+
+
+@pytest.mark.parametrize("near", NEAR)
+@settings(max_examples=24)
+@given(
+    kind=st.sampled_from(SPECTRA),
+    share=st.sampled_from([1.0, 0.01, 1e-5]),
+    tall=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_bound_is_never_below_the_truth_whatever_is_taken_out(
+    near: str, kind: str, share: float, tall: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    V = np.linalg.qr(rng.standard_normal((M, D)))[0]
+    d = D + 10 if tall else D
+    U = np.linalg.qr(rng.standard_normal((d, D)))[0]
+    G = (U * spectrum_of(kind, rng)) @ V.T
+    largest = float(np.linalg.norm(G, 2))
+    with ExitStack() as stack:
+        gradient = gradient_on(stack, G)
+        taken = near_of(near, V, rng)
+        bound = lanczos_bound(gradient, (share - 1.0) * largest, 1.0, 0, 0.0, 1e-9, taken)
+    assert bound >= largest * (1.0 - 1e-14)  # but for the rounding of the products
+    # Within a tenth of the gap, as without, if the leading directions are among those taken out.
+    if near not in ("wrong", "the smallest", "zero"):
+        assert bound <= largest * (1.0 + 0.12 * share + 1e-12)
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-3])
+def test_with_the_leading_directions_out_fewer_products_tell_the_bound(
+    gradient_of: Gradient, error: float
+) -> None:
+    """The values of W's directions are all but equal at an optimum: hard for Lanczos alone."""
+    rng = np.random.default_rng(6)
+    U, V = (np.linalg.qr(rng.standard_normal((size, 150)))[0] for size in (160, 170))
+    spectrum = np.concatenate([1.0 - 1e-6 * np.arange(10), np.linspace(0.5, 0.0, 140)])
+    G = (U * spectrum) @ V.T
+    rounds = []
+    for near in (None, V[:, :10] + error * rng.standard_normal((170, 10))):
+        gradient = gradient_of(G)
+        bound = lanczos_bound(gradient, 1e-4 - 1.0, 1.0, 0, 1e-4, 1e-9, near)
+        assert 1.0 - 1e-14 <= bound <= 1.0 + 0.12e-4
+        rounds.append(gradient.workers.other.rounds)
+    assert rounds[1] < 0.5 * rounds[0]
+
+
+def test_few_directions_make_products_the_way_and_many_do_not(gradient_of: Gradient) -> None:
+    gradient = gradient_of(np.random.default_rng(7).standard_normal((80, 90)))
+    V = np.linalg.qr(np.random.default_rng(8).standard_normal((90, 60)))[0]
+    few, many = (certify(gradient, 0.0, 1.0, near=V[:, :r]) for r in (5, 60))
+    assert (few.method, few.failure_probability) == ("lanczos", FAILURE_PROBABILITY)
+    assert (many.method, many.failure_probability) == ("dense", 0.0)
+    assert few.sigma_bound >= many.sigma_bound * (1.0 - 1e-9)
+
+
+def test_zero_gradient_has_no_gap_whatever_is_taken_out(gradient_of: Gradient) -> None:
+    near = np.eye(60)[:, :3]
+    found = certify(gradient_of(np.zeros((50, 60))), 0.0, 5.0, near=near, precision=1e-6)
+    assert (found.gap, found.sigma_bound, found.method) == (0.0, 0.0, "lanczos")
+
+
+@pytest.mark.parametrize("scale", [1e-120, 1e70])
+def test_scale_does_not_matter_to_what_is_taken_out(gradient_of: Gradient, scale: float) -> None:
+    """Up to where fourth powers still fit."""
+    rng = np.random.default_rng(9)
+    U, V = (np.linalg.qr(rng.standard_normal((size, 50)))[0] for size in (60, 50))
+    spectrum = 1.0 / (1.0 + np.arange(50.0))
+    gradient = gradient_of(scale * (U * spectrum) @ V.T)
+    bound = lanczos_bound(gradient, -0.5 * scale, 1.0, 0, 0.0, 1e-9, V[:, :4])
+    assert 1.0 - 1e-14 <= bound / scale <= 1.06

@@ -176,3 +176,54 @@ def test_upper_bound_pays_for_certainty() -> None:
     process = process_of(with_spectrum(SPECTRA["harmonic"], 10, 12, rng), rng).run(3)
     bounds = [process.upper_bound(probability) for probability in (0.2, 1e-3, 1e-9)]
     assert bounds[0] < bounds[1] < bounds[2]
+
+
+def in_a_subspace(
+    G: Array, V: Array, rng: np.random.Generator, dimension: int | None
+) -> GolubKahan:
+    """The process for G(I - VVᵀ), with V's columns orthonormal: it stays in their complement."""
+
+    def outside(v: Array) -> Array:
+        return v - V @ (V.T @ v)
+
+    start = outside(rng.standard_normal(G.shape[1]))
+    return GolubKahan(lambda v: G @ outside(v), lambda u: outside(G.T @ u), start, dimension)
+
+
+@pytest.mark.parametrize("taken_out", [0, 1, 5, 10])
+@pytest.mark.parametrize("d", [5, 30])
+def test_a_subspace_is_exhausted_after_its_dimension(d: int, taken_out: int) -> None:
+    rng = np.random.default_rng(9)
+    G = rng.standard_normal((d, 11))
+    V = np.linalg.qr(rng.standard_normal((11, taken_out)))[0]
+    rest = np.linalg.norm(G - (G @ V) @ V.T, 2)
+    process = in_a_subspace(G, V, rng, 11 - taken_out).run(40)
+    assert process.exhausted
+    assert process.steps <= min(d, 11 - taken_out)
+    assert rest * (1.0 - 1e-14) <= process.upper_bound(1e-9) <= rest * (1.0 + 1e-12)
+
+
+def test_a_smaller_space_needs_less_allowance() -> None:
+    """A random start is less likely to miss a direction if there are fewer."""
+    rng = np.random.default_rng(10)
+    G = with_spectrum(1.0 / (1.0 + np.arange(40.0)), 40, 60, rng)
+    V = np.linalg.qr(rng.standard_normal((60, 50)))[0]
+    bounds = [
+        in_a_subspace(G, V, np.random.default_rng(11), dimension).run(3).upper_bound(1e-9)
+        for dimension in (10, None)
+    ]
+    assert np.linalg.norm(G - (G @ V) @ V.T, 2) <= bounds[0] < bounds[1]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_upper_bound_in_a_subspace_fails_no_more_often_than_it_says(steps: int) -> None:
+    rng = np.random.default_rng([12, steps])
+    G = with_spectrum(SPECTRA["harmonic"], 10, 12, rng)
+    V = np.linalg.qr(rng.standard_normal((12, 6)))[0]
+    rest, trials, probability = np.linalg.norm(G - (G @ V) @ V.T, 2), 300, 0.2
+    failures = sum(
+        in_a_subspace(G, V, rng, 6).run(steps).upper_bound(probability) < rest
+        for _ in range(trials)
+    )
+    deviation = np.sqrt(probability * (1.0 - probability) / trials)
+    assert failures / trials <= probability + 4.0 * deviation

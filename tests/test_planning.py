@@ -186,3 +186,51 @@ def test_many_products_an_epoch_make_a_dense_gradient_worthwhile() -> None:
     assert few.workload.products == 2.0
     assert many.workload.products == pytest.approx(2 * np.mean(np.arange(100) + 1.0), rel=0.05)
     assert (few.representation, many.representation) == ("implicit", "dense")
+
+
+BLOCKS = replace(WORKLOAD, products=2.0, columns=16)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_blocks_cost_more_than_a_vector_and_less_than_their_vectors_apart(name: str) -> None:
+    one = estimate(name, replace(BLOCKS, columns=1))
+    block = estimate(name, BLOCKS)
+    wider = estimate(name, replace(BLOCKS, columns=64))
+    if name != "factored":  # whose rank follows from the columns, not from the epochs
+        assert one.epoch <= block.epoch
+        assert (one.memory, one.setup) == (block.memory, block.setup)
+        assert (
+            block.epoch < estimate(name, replace(BLOCKS, columns=1, products=2.0 * 16)).epoch * 16
+        )
+    assert block.epoch <= wider.epoch
+    assert min(block.epoch, block.setup, block.memory) > 0.0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_costs_of_blocks_grow_with_the_data(name: str) -> None:
+    base = estimate(name, BLOCKS)
+    longer = estimate(name, replace(BLOCKS, n=200_000, stored=200_000 * 300))
+    assert (longer.epoch > base.epoch) == (name != "gram")
+    assert estimate(name, replace(BLOCKS, m=600)).epoch > base.epoch
+    assert estimate(name, replace(BLOCKS, d=600, stored=100_000 * 600)).epoch > base.epoch
+
+
+def test_blocks_are_multiplied_with_the_sums_of_many_rows_and_with_the_rows_of_few() -> None:
+    assert choose(ALL, BLOCKS, "auto", None).representation == "gram"
+    wide = replace(BLOCKS, n=500, d=20_000, m=20_000, stored=500 * 20_000)
+    assert choose(ALL, wide, "auto", None).representation != "gram"
+    scores = 2 * BLOCKS.n * BLOCKS.m * BLOCKS.itemsize
+    assert choose(SCORES, BLOCKS, "auto", 10.0 * scores).representation == "implicit"
+    assert choose(SCORES, BLOCKS, "auto", 0.5 * scores).representation == "factored"
+
+
+def test_plan_knows_the_solver() -> None:
+    X, y = np.ones((3000, 150)), np.arange(3000) % 100
+    fast, slow = (dt.plan(dt.Multinomial(), X, y, solver=name) for name in ("accelerated", "dfw"))
+    assert (fast.workload.epochs, slow.workload.epochs) == (1000, 100)
+    assert fast.workload.columns > slow.workload.columns == 1
+    assert (fast.workload.gathers, fast.workload.local) == (False, False)
+    assert "over 1000 epochs" in str(fast)
+    path = dt.path(dt.Multinomial(), X[:60, :5], y[:60] % 3, radii=[1.0], epochs=7)
+    expected = dt.plan(dt.Multinomial(), X[:60, :5], y[:60] % 3, solver="accelerated", epochs=7)
+    assert path.results[0].plan.workload == expected.workload

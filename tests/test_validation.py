@@ -156,13 +156,14 @@ def test_a_label_beyond_the_classes_that_were_declared() -> None:
 NOT_NUMBERS = [None, "1", True, [1.0], np.array([1.0]), 1j, NAN]
 BAD_ARGUMENTS = {
     "radius": [0, 0.0, -1.0, INF, -INF, 10**400, *NOT_NUMBERS],
-    "epochs": [-1, 1.0, INF, *NOT_NUMBERS],
+    "epochs": [-1, 1.0, INF, *NOT_NUMBERS[1:]],
     "tol": [-1e-9, INF, *NOT_NUMBERS[1:]],
     "max_time": [0.0, -1.0, INF, *NOT_NUMBERS[1:]],
     "certify_every": [0, -1, 1.5, *NOT_NUMBERS[1:]],
     "seed": [-1, 1.5, *NOT_NUMBERS],
-    "lmo": ["", "power", "Power-1", "svd", None, 3, dt.lmo.Power, dt.lmo.Constant(2), lambda: None],
-    "step": ["", "line", -0.1, 1.1, NAN, INF, None, True, [0.5], dt.LineSearch, dt.Harmonic],
+    "solver": ["", "DFW", "fista", None, 3, True, ["dfw"], dt.solve],
+    "lmo": ["", "power", "Power-1", "svd", 3, dt.lmo.Power, dt.lmo.Constant(2), lambda: None],
+    "step": ["", "line", -0.1, 1.1, NAN, INF, True, [0.5], dt.LineSearch, dt.Harmonic],
     "representation": ["", "sparse", "Gram", None, 3, ["gram"]],
     "engine": ["local", "", 3, dt.LocalEngine, lambda: None],
     "task": ["least squares", "", None, 3, dt.LeastSquares, dt.losses.SquaredLoss(), lambda: None],
@@ -197,6 +198,28 @@ def test_bad_arguments(name: str, value: Any) -> None:
 @pytest.mark.parametrize("name", BAD_ARGUMENTS)
 def test_an_array_where_none_belongs(name: str) -> None:
     assert_one_sentence_about(name, refusal(**{name: np.ones((30, 30))}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("lmo", "power-2"), ("lmo", dt.lmo.Naive()), ("step", 0.5), ("step", "")]
+)
+def test_the_accelerated_solver_has_neither_an_oracle_nor_a_step(name: str, value: Any) -> None:
+    message = refusal(solver="accelerated", **{name: value})
+    assert_one_sentence_about(name, message)
+    assert "'dfw'" in message
+
+
+def test_the_accelerated_solver_needs_a_loss() -> None:
+    class Silent:
+        def stats(self, shard: dt.Shard, W: dt.LowRankMatrix) -> dict[str, Any]:
+            return {"grad": np.zeros(W.shape)}
+
+        def update(self, state: Any, atom: dt.RankOne, gamma: float) -> Any:
+            return state
+
+    message = refusal(task=Silent(), solver="accelerated")
+    assert_one_sentence_about("task", message)
+    assert "'loss'" in message
 
 
 def test_a_representation_that_the_task_does_not_have() -> None:

@@ -13,6 +13,7 @@ from dfwtrace.engines import (
 )
 from dfwtrace.history import History
 from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.path import Path, path
 from dfwtrace.planning import Plan
 from dfwtrace.result import Result
 from dfwtrace.shards import Shard
@@ -31,6 +32,7 @@ __all__ = [
     "LocalEngine",
     "LowRankMatrix",
     "Multinomial",
+    "Path",
     "Plan",
     "RankOne",
     "Result",
@@ -45,6 +47,7 @@ __all__ = [
     "datasets",
     "lmo",
     "losses",
+    "path",
     "plan",
     "solve",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky
+from scipy.linalg import LinAlgError, cholesky, eigvalsh
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from dfwtrace._typing import FloatArray
@@ -24,8 +24,12 @@ FAILURE_PROBABILITY = 1e-9
 
 # Slack over σ₁² in the Cholesky test: far above its rounding, far below any gap of interest.
 _SLACK = 1e-10
+# Up to this size the eigenvalue is found directly.
+_DIRECT = 2000
 _LANCZOS_STEPS_AT_ONCE = 8
 _LANCZOS_MOST_STEPS = 200
+_SUBSPACE_ITERATIONS = 6
+_SPARE_VECTORS = 8
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ def certify(
     inner: float,
     radius: float,
     *,
+    near: FloatArray | None = None,
     precision: float = 0.0,
     scale: float = 0.0,
     seed: int = 0,
@@ -74,6 +79,10 @@ def certify(
         ⟨W, G⟩.
     radius : float
         μ.
+    near : array of shape (m, r), optional
+        Vectors that span about the same space as the leading right singular vectors of G; at the
+        optimum, W's right factors do. With few of them, the bound comes from products, which is
+        quicker. Any give a true bound.
     precision, scale : float
         Relative rounding error of the arithmetic, and the size of F (say F(0)) that it acted on:
         what rounding may have taken from the gap is added to it.
@@ -85,10 +94,11 @@ def certify(
         Of the Lanczos bound.
     """
     d, m = gradient.shape
-    if d * m <= DENSE_ENTRIES:
+    few = near is not None and 4 * (near.shape[1] + _SPARE_VECTORS) < min(d, m)
+    if d * m <= DENSE_ENTRIES and not few:
         bound, method, probability = dense_bound(gradient.gather()), "dense", 0.0
     else:
-        bound = lanczos_bound(gradient, inner, radius, seed, wanted, failure_probability)
+        bound = lanczos_bound(gradient, inner, radius, seed, wanted, failure_probability, near)
         method, probability = "lanczos", failure_probability
     if bound == 0.0:  # G = 0, as far as can be told: W is optimal
         return Certificate(0.0, 0.0, 0.0, method, probability)
@@ -114,8 +124,7 @@ def dense_bound(G: FloatArray) -> float:
     p = M.shape[0]
     if p > 2:
         try:
-            start = np.random.default_rng(0).standard_normal(p)
-            estimate = float(eigsh(M, k=1, v0=start, return_eigenvectors=False)[0])
+            estimate = _largest_eigenvalue(M)
             bound = estimate * (1.0 + _SLACK)
             M[np.diag_indices(p)] -= bound
             cholesky(np.negative(M, out=M), lower=True, overwrite_a=True, check_finite=False)
@@ -126,6 +135,51 @@ def dense_bound(G: FloatArray) -> float:
     return scale * largest * (1.0 + _SLACK)
 
 
+def _largest_eigenvalue(M: FloatArray) -> float:
+    """Of a symmetric matrix. At the optimum many are equal, with which ARPACK takes its time."""
+    p = M.shape[0]
+    if p <= _DIRECT:
+        return float(eigvalsh(M, subset_by_index=[p - 1, p - 1], check_finite=False)[0])
+    start = np.random.default_rng(0).standard_normal(p)
+    return float(eigsh(M, k=1, v0=start, return_eigenvectors=False)[0])
+
+
+def _leading(
+    gradient: GradientOperator, near: FloatArray | None, rng: np.random.Generator, precise: float
+) -> tuple[FloatArray, float, float]:
+    """Right singular vectors V of G, about, with ‖GV‖² and ‖(I - VVᵀ)GᵀGV‖.
+
+    Found by subspace iteration from `near`, with some vectors to spare, until the rest of GᵀG can
+    add no more than `precise` to σ₁.
+    """
+    m = gradient.shape[1]
+    if near is None or not 0 < near.shape[1] < m - _SPARE_VECTORS:
+        return np.zeros((m, 0)), 0.0, 0.0
+    V = np.linalg.qr(np.hstack([near, rng.standard_normal((m, _SPARE_VECTORS))]))[0]
+    for _ in range(_SUBSPACE_ITERATIONS):
+        images = gradient.times(V)
+        values, turn = np.linalg.eigh(images.T @ images)
+        values, V = values[::-1], V @ turn[:, ::-1]
+        back = gradient.transpose_times(images @ turn[:, ::-1])
+        residual = back - V * values  # orthogonal to V, whose columns do not mix
+        a = float(values[0])
+        # With the first k columns: b of their residuals, and c at least the value of the next.
+        couplings = np.sqrt(np.cumsum(np.sum(residual[:, :-1] ** 2, axis=0)))
+        bounds = [_joined(a, b, float(c)) for b, c in zip(couplings, values[1:], strict=True)]
+        k = 1 + int(np.argmin(bounds))
+        enough = a**0.5 + max(precise, 1e-12 * a**0.5)
+        if bounds[k - 1] <= enough:  # the more are taken out, the less is left for Lanczos
+            k = 1 + int(np.flatnonzero(np.array(bounds) <= enough)[-1])
+            break
+        V = np.linalg.qr(back)[0] if _ < _SUBSPACE_ITERATIONS - 1 else V
+    return V[:, :k], a, float(couplings[k - 1])
+
+
+def _joined(a: float, b: float, c: float) -> float:
+    """√λ₁ of a symmetric matrix with the blocks a, b, c, at the most."""
+    return float(np.sqrt(0.5 * (a + c) + np.hypot(0.5 * (a - c), b)))
+
+
 def lanczos_bound(
     gradient: GradientOperator,
     inner: float,
@@ -133,15 +187,35 @@ def lanczos_bound(
     seed: int,
     wanted: float,
     failure_probability: float,
+    near: FloatArray | None = None,
 ) -> float:
-    """An upper bound of σ₁(G) from products alone; see `GolubKahan.upper_bound`."""
+    """An upper bound of σ₁(G) from products alone.
+
+    With orthonormal columns V, GᵀG has the blocks a = ‖GV‖², b = ‖(I - VVᵀ)GᵀGV‖ and
+    c = ‖G(I - VVᵀ)‖², and σ₁² ≤ (a + c)/2 + √((a - c)²/4 + b²). The first two are known from two
+    products with a block; c is bounded by `GolubKahan.upper_bound`, and need not be tight where the
+    leading directions are in V.
+    """
+    m = gradient.shape[1]
     # A stream of its own: the oracle's starts must not be the certificate's.
-    start = np.random.default_rng([seed, 0xCE57]).standard_normal(gradient.shape[1])
-    process = GolubKahan(gradient.times, gradient.transpose_times, start)
+    rng = np.random.default_rng([seed, 0xCE57])
+    V, a, b = _leading(gradient, near, rng, 0.05 * max(wanted, 0.0) / radius)
+
+    def outside(v: FloatArray) -> FloatArray:
+        return v - V @ (V.T @ v)
+
+    start = outside(rng.standard_normal(m))
+    process = GolubKahan(
+        lambda v: gradient.times(outside(v)),
+        lambda u: outside(gradient.transpose_times(u)),
+        start,
+        dimension=m - V.shape[1],
+    )
+
     while True:
         process.run(_LANCZOS_STEPS_AT_ONCE)
-        bound = process.upper_bound(failure_probability)
-        looseness = radius * (bound - float(process.singular_values()[0]))
+        bound = _joined(a, b, process.upper_bound(failure_probability) ** 2)
+        looseness = radius * (bound - _joined(a, b, float(process.singular_values()[0]) ** 2))
         tight = looseness <= 0.1 * max(inner + radius * bound, wanted)
         if process.exhausted or tight or process.steps >= _LANCZOS_MOST_STEPS:
             return bound

@@ -35,6 +35,8 @@ class GolubKahan:
         v ↦ G v and u ↦ Gᵀ u.
     start : array of shape (m,)
         The first right vector, not zero.
+    dimension : int, optional
+        Of the space that the right vectors stay in; m by default.
     """
 
     def __init__(
@@ -42,9 +44,11 @@ class GolubKahan:
         matvec: Callable[[FloatArray], FloatArray],
         rmatvec: Callable[[FloatArray], FloatArray],
         start: FloatArray,
+        dimension: int | None = None,
     ) -> None:
         self._matvec, self._rmatvec = matvec, rmatvec
         self._left: _Basis | None = None  # its length is known with the first product
+        self._dimension = start.size if dimension is None else dimension
         self._right = _Basis(start.size)
         self._right.append(start / np.linalg.norm(start))
         self.alphas: list[float] = []
@@ -71,7 +75,7 @@ class GolubKahan:
         v, beta = self._right.orthogonalise(self._rmatvec(u))
         self._left.append(u)
         self.alphas.append(alpha)
-        if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == v.size:
+        if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == self._dimension:
             self.betas.append(0.0)
             self.exhausted = True
             return
@@ -117,7 +121,7 @@ class GolubKahan:
         if self.steps == 0 and not self.exhausted:
             raise ValueError("nothing is known of the operator before the first step.")
         largest = float(self.singular_values()[0])
-        m = self._right.vectors.shape[0]
+        m = self._dimension
         if self.exhausted or largest == 0.0 or m == 1:
             return largest * (1.0 + 64 * _EPS)
         target = -float(np.log(_smallest_component(m, failure_probability)))

@@ -34,6 +34,8 @@ class Workload:
     epochs : int
     products : float
         Products with the gradient in an epoch, 2K.
+    columns : int
+        Vectors that are multiplied at once.
     gathers : bool
         Whether the oracle gathers the dense gradient instead.
     local : bool
@@ -53,6 +55,7 @@ class Workload:
     local: bool
     n_shards: int
     n_jobs: int
+    columns: int = 1
 
 
 @dataclass(frozen=True)
@@ -115,24 +118,32 @@ def estimate(name: str, w: Workload) -> Cost:
     evaluation = w.n * w.m * _LOSS_SECONDS / w.n_jobs
     gradient = 2.0 * w.stored * w.m / flops
     states = w.n_shards if w.local else 1
+    # Products with several vectors at once are bound by the arithmetic, not by the memory, and each
+    # epoch builds the scores anew from as many columns.
+    block = 0.0
+    if w.columns > 1:
+        thin = 2.0 * w.columns * (w.stored / flops + w.n * w.m / (_FLOPS[w.itemsize] * w.n_jobs))
+        block = (w.products + 1) * thin
     rounds = _ROUND_SECONDS * (w.products + 4)
     if name == "gram":
         # XᵀX costs half of a product where BLAS knows that it is symmetric.
         setup = w.stored * (w.stored / w.n if w.sparse else w.d) / flops + gradient
         passes = (w.products + 1) * W + 4 * W + 8 * w.d**2
+        if w.columns > 1:
+            block = (w.products + 1) * 2.0 * w.columns * (w.d**2 + w.d * w.m) / _FLOPS[8]
         memory = (8.0 * w.d**2 + 2 * W) * states + w.n_shards * (8.0 * w.d**2 + W)
-        return Cost(memory, setup, rounds + passes * states / _BANDWIDTH)
+        return Cost(memory, setup, rounds + block + passes * states / _BANDWIDTH)
     if name == "implicit":
         passes = w.products * (X + scores) + 3 * scores
-        epoch = passes / bandwidth + evaluation + (gradient if w.gathers else 0.0)
+        epoch = passes / bandwidth + block + evaluation + (gradient if w.gathers else 0.0)
         return Cost(2.0 * scores, scores / bandwidth + evaluation, rounds + epoch)
     if name == "dense":
         passes = w.products * W * w.n_shards + 3 * scores
         epoch = passes / bandwidth + evaluation + gradient
         return Cost(2.0 * scores + W * w.n_shards, gradient + evaluation, rounds + epoch)
-    rank = min(w.epochs, 2 * min(w.d, w.m))
+    rank = min(w.epochs, 2 * min(w.d, w.m)) if w.columns == 1 else min(2 * w.columns, w.d, w.m)
     blocks = 2.0 * w.n * (rank / 2) * w.m / (_FLOPS[w.itemsize] * w.n_jobs) + evaluation
-    epoch = (w.products + 2) * blocks + w.products * X / bandwidth
+    epoch = (w.products + 2) * blocks + w.products * X / bandwidth + block
     epoch += gradient if w.gathers else 0.0
     return Cost(2.0 * w.n * rank * w.itemsize, blocks, rounds + epoch)
 

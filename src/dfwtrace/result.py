@@ -10,7 +10,7 @@ from dfwtrace.history import History
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan
 
-Status = Literal["optimal", "max_epochs", "max_time", "stopped", "interrupted"]
+Status = Literal["optimal", "max_epochs", "max_time", "stalled", "stopped", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class Result:
         Certified upper bound of F(W) - F*; NaN if the run was interrupted before one was known.
     status : str
         "optimal": the certified gap is at most tol·F(0). "max_epochs", "max_time": a limit was
-        reached. "stopped": the callback asked for it. "interrupted": Ctrl-C; W is the best iterate.
+        reached. "stalled": no step lowers F by more than its rounding error; `message` tells what
+        stands between the gap and the tolerance. "stopped": the callback asked for it.
+        "interrupted": Ctrl-C; W is the best iterate.
     history : History
         A record for each epoch.
     objective_at_zero : float
@@ -52,6 +54,28 @@ class Result:
     certificate: Certificate | None
     plan: Plan
     rounds: History
+
+    @property
+    def message(self) -> str:
+        """One sentence on how the run ended."""
+        scale = abs(self.objective_at_zero) or 1.0
+        reached = f"a relative gap of {self.relative_gap:.2g}"
+        if self.status == "optimal":
+            return f"Optimal: {reached} is certified."
+        if self.status == "stalled":
+            allowance = 0.0 if self.certificate is None else self.certificate.rounding / scale
+            advice = "; data in float64 go further" if self.plan.workload.itemsize == 4 else ""
+            return (
+                f"Stalled at {reached}, {allowance:.2g} of it an allowance for rounding: no step "
+                f"lowers F by more than its rounding error{advice}."
+            )
+        reason = {
+            "max_epochs": "all epochs were used",
+            "max_time": "the time was up",
+            "stopped": "the callback asked for it",
+            "interrupted": "it was interrupted",
+        }[self.status]
+        return f"Ended with {reached}: {reason}."
 
     @property
     def relative_gap(self) -> float:

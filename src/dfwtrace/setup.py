@@ -1,4 +1,4 @@
-"""A call to `solve`, checked and made ready: the task's form, the data, the oracle, the workers."""
+"""A call to `solve`, checked and made ready: the task's form, the data, the workers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace import lmo as oracles
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.engines import Engine, Ledger, LocalEngine, LocalWorkers, SparkEngine, is_frame
-from dfwtrace.lmo import LMO
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan, Workload, choose, free_memory
 from dfwtrace.rows import ArrayRows, Examined, Facts
+from dfwtrace.solvers import Solver
 from dfwtrace.tasks import GramTask, Moments, ScoresTask, ShardProgram, missing_methods
 from dfwtrace.validation import as_floating, check_features, check_targets, describe
 
 
 class Setup(NamedTuple):
-    """A checked call: the task in its representation, the data, the oracle, the engine."""
+    """A checked call: the task in its representation, the data, the solver, the engine."""
 
     task: Any
     rows: Any  # ArrayRows, or the engine's own
-    lmo: LMO
+    solver: Solver
     engine: Engine
     plan: Plan
 
@@ -60,7 +59,7 @@ def prepare(
     X: Any,
     y: Any,
     columns: Columns,
-    lmo: str | LMO,
+    solver: Solver,
     representation: str,
     engine: Engine | None,
     epochs: int,
@@ -79,25 +78,24 @@ def prepare(
         engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
-    oracle = oracles.resolve(lmo, getattr(task, "log_factor", 1.0))
     rows = _look_through(task, X, y, columns, engine)
     if isinstance(task, ScoresTask):
         task.check_width(rows.facts.shape[1], rows.facts.n_rows)
-    workload = _workload(rows.facts, oracle, engine, epochs)
+    workload = _workload(rows.facts, solver, engine, epochs)
     if not isinstance(task, ScoresTask):
         if not isinstance(representation, str) or representation != "auto":
             raise ValueError(
                 "representation must be auto for a task of one's own, "
                 f"got {describe(representation)}."
             )
-        return Setup(task, rows, oracle, engine, Plan("own", "the task's own", {}, workload))
+        return Setup(task, rows, solver, engine, Plan("own", "the task's own", {}, workload))
     if not isinstance(representation, str) or representation != "auto":
         task.represent(representation)  # refuses what the task does not have
     # Of a cluster's memory nothing is known here, and the driver's tells nothing about it.
     free = free_memory() if isinstance(engine, LocalEngine) else None
     chosen = choose(task.representations, workload, representation, free)
     form = task.represent(chosen.representation)
-    return Setup(form, rows, oracle, engine, chosen)
+    return Setup(form, rows, solver, engine, chosen)
 
 
 def _look_through(task: Any, X: Any, y: Any, columns: Columns, engine: Engine) -> Any:
@@ -133,7 +131,7 @@ def _shape(task: Any, X: Matrix, y: Array | None) -> tuple[int, int]:
     return int(X.shape[1]), 1 if y.ndim == 1 else int(y.shape[1])
 
 
-def _workload(facts: Facts, lmo: LMO, engine: Engine, epochs: int) -> Workload:
+def _workload(facts: Facts, solver: Solver, engine: Engine, epochs: int) -> Workload:
     return Workload(
         n=facts.n_rows,
         d=facts.shape[0],
@@ -142,12 +140,21 @@ def _workload(facts: Facts, lmo: LMO, engine: Engine, epochs: int) -> Workload:
         sparse=facts.sparse,
         itemsize=int(facts.dtype.itemsize),
         epochs=epochs,
-        products=lmo.mean_products(epochs),
-        gathers=lmo.gathers,
-        local=lmo.local,
+        products=solver.mean_products(epochs),
+        columns=solver.columns,
+        gathers=solver.gathers,
+        local=solver.local,
         n_shards=engine.n_shards,
         n_jobs=int(getattr(engine, "n_jobs", 1)),
     )
+
+
+def check_methods(setup: Setup, tol: float | None) -> None:
+    """Refuse a task that lacks what the solver or the tolerance needs."""
+    needed = {*setup.solver.needs, *(("loss",) if tol is not None else ())}
+    missing = missing_methods(setup.task, sorted(needed))
+    if missing:
+        raise TypeError(f"task lacks the method {missing[0]!r}, which this run needs.")
 
 
 def check_start(
@@ -173,7 +180,7 @@ def start_workers(setup: Setup) -> Ledger:
     program = ShardProgram(setup.task, setup.shape)
     workers = setup.engine.start(program, setup.rows)
     ledger = Ledger(workers, workers.shard_rows)
-    if not isinstance(setup.task, GramTask) or setup.lmo.local:
+    if not isinstance(setup.task, GramTask) or setup.solver.local:
         return ledger
     try:
         moments = Moments(ledger.sum("moments"), setup.shape)

@@ -8,18 +8,15 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from dfwtrace import steps
-from dfwtrace.engines import Engine, Ledger, single_threaded_blas
-from dfwtrace.history import History
+from dfwtrace.engines import Engine, single_threaded_blas
 from dfwtrace.lmo import LMO
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan
-from dfwtrace.progress import display
 from dfwtrace.result import Result
-from dfwtrace.setup import Columns, check_start, precision, prepare, start_workers
-from dfwtrace.solvers import Callback, Problem, Rules, Watch, frank_wolfe
+from dfwtrace.running import Limits, run
+from dfwtrace.setup import Columns, check_methods, check_start, prepare, start_workers
+from dfwtrace.solvers import Callback, resolve
 from dfwtrace.steps import Step
-from dfwtrace.tasks import missing_methods
 from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
 
 _log = logging.getLogger("dfwtrace")
@@ -33,9 +30,10 @@ def solve(
     radius: float,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
-    lmo: str | LMO = "power-log",
-    step: str | float | Callable[[int], float] | Step = "linesearch",
-    epochs: int = 100,
+    solver: str = "dfw",
+    lmo: str | LMO | None = None,
+    step: str | float | Callable[[int], float] | Step | None = None,
+    epochs: int | None = None,
     tol: float | None = None,
     max_time: float | None = None,
     certify_every: int | None = None,
@@ -46,7 +44,7 @@ def solve(
     callback: Callback | None = None,
     progress: bool | None = None,
 ) -> Result:
-    """Minimise F(W) over the matrices with ‖W‖_* ≤ radius by DFW-Trace.
+    """Minimise F(W) over the matrices with ‖W‖_* ≤ radius.
 
     Parameters
     ----------
@@ -63,15 +61,20 @@ def solve(
         `pyspark.ml`, or the list of its numeric columns; "features" by default.
     label : str or list of str, optional
         Where X is a DataFrame: its column of labels or targets, or the list of target columns.
-    lmo : str or object
-        The oracle: "power-1", "power-2", "power-log", "power-linear", "naive", "sva", "lanczos",
-        or one made with `dfwtrace.lmo`, such as ``lmo.Power(lmo.Constant(3), start="previous")``.
-    step : {"linesearch", "harmonic"}, float or callable
-        γ of an epoch: a line search, 2/(t+2), a constant, or a function of t = 0, 1, ….
-    epochs : int
-        Epochs at the most.
+    solver : {"dfw", "accelerated"}
+        DFW-Trace, the paper's; or quasi-Newton and projected gradient steps on the factors of W,
+        which reach a small gap far sooner.
+    lmo : str or object, optional
+        For "dfw", the oracle: "power-1", "power-2", "power-log" (the default), "power-linear",
+        "naive", "sva", "lanczos", or one made with `dfwtrace.lmo`, such as
+        ``lmo.Power(lmo.Constant(3), start="previous")``.
+    step : {"linesearch", "harmonic"}, float or callable, optional
+        For "dfw", γ of an epoch: a line search (the default), 2/(t+2), a constant, or a function of
+        t = 0, 1, ….
+    epochs : int, optional
+        Epochs at the most; 100 for "dfw", 1000 for "accelerated".
     tol : float, optional
-        Stop when the certified gap is at most tol·|F(0)|.
+        Stop when the certified gap is at most tol·|F(0)|; for "accelerated" 1e-4 by default.
     max_time : float, optional
         Stop after the epoch that ends so many seconds after the call.
     certify_every : int, optional
@@ -103,77 +106,30 @@ def solve(
     >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=500, tol=0.05)
     >>> result.status, result.gap <= 0.05 * result.objective_at_zero
     ('optimal', True)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="accelerated", tol=1e-6)
+    >>> result.status, result.relative_gap <= 1e-6
+    ('optimal', True)
     """
     began = time.perf_counter()
     radius = check_positive("radius", radius)
-    epochs = check_count("epochs", epochs, 0)
-    tol = check_tolerance(tol)
+    method = resolve(solver, lmo, step, getattr(task, "log_factor", 1.0))
+    epochs = check_count("epochs", method.default_epochs if epochs is None else epochs, 0)
+    tol = check_tolerance(method.default_tol if tol is None else tol)
     max_time = None if max_time is None else check_positive("max_time", max_time)
     if certify_every is not None:
         certify_every = check_count("certify_every", certify_every, 1)
     seed = check_count("seed", seed, 0)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
-    rule = steps.resolve(step)
-    setup = prepare(task, X, y, Columns(features, label), lmo, representation, engine, epochs)
-    needed = {*setup.lmo.needs, *rule.needs, *(("loss",) if tol is not None else ())}
-    missing = missing_methods(setup.task, sorted(needed))
-    if missing:
-        raise TypeError(f"task lacks the method {missing[0]!r}, which this run needs.")
+    setup = prepare(task, X, y, Columns(features, label), method, representation, engine, epochs)
+    check_methods(setup, tol)
     _log.info("representation %s", setup.plan)
-
+    limits = Limits(epochs, tol, max_time, certify_every, callback, progress)
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
     with single_threaded_blas():
         W = check_start(start, setup.shape, radius)
-    with single_threaded_blas(), closing(start_workers(setup)) as workers:
-        problem = Problem(
-            workers,
-            setup.shape,
-            radius,
-            quadratic=bool(getattr(setup.task, "quadratic", False)),
-            tells_objective=not missing_methods(setup.task, ["loss"]),
-            seed=seed,
-            precision=precision(setup),
-        )
-        value = problem.begin(W)
-        oracle = setup.lmo.begin(problem.setting())
-        workers.take()  # what it took to set up is no epoch's
-        at_zero = problem.objective_at_zero
-        stop_at = None if tol is None else tol * abs(at_zero)
-        rules = Rules(stop_at, max_time, certify_every, callback)
-        with display(epochs, progress) as shown:
-            watch = Watch(problem, W, value, rules, shown, began)
-            outcome = watch.follow(frank_wolfe(problem, W, value, oracle, rule, epochs))
-    return Result(
-        outcome.W,
-        outcome.objective,
-        outcome.gap,
-        outcome.status,
-        outcome.history,
-        at_zero,
-        outcome.certificate,
-        setup.plan,
-        _rounds(workers, len(outcome.history)),
-    )
-
-
-def _rounds(workers: Ledger, epochs: int) -> History:
-    """A record for each round. Those after the last epoch were for the certificate of its W."""
-    rounds = History()
-    for made in workers.rounds:
-        rounds.append(
-            {
-                "epoch": min(made.epoch, epochs),
-                "oracle": made.oracle,
-                "method": made.method,
-                "numbers_sent": made.numbers,
-                "bytes_on_wire": made.cost.bytes,
-                "compute_seconds": made.cost.compute,
-                "wait_seconds": made.cost.wait,
-                "reduce_seconds": made.cost.reduce,
-            }
-        )
-    return rounds
+        with closing(start_workers(setup)) as workers:
+            return run(setup, workers, radius, W, seed, limits, began)
 
 
 def plan(
@@ -183,8 +139,9 @@ def plan(
     *,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
-    lmo: str | LMO = "power-log",
-    epochs: int = 100,
+    solver: str = "dfw",
+    lmo: str | LMO | None = None,
+    epochs: int | None = None,
     representation: str = "auto",
     engine: Engine | None = None,
 ) -> Plan:
@@ -192,7 +149,7 @@ def plan(
 
     Parameters
     ----------
-    task, X, y, features, label, lmo, epochs, representation, engine
+    task, X, y, features, label, solver, lmo, epochs, representation, engine
         As for `solve`; the others have no influence.
 
     Returns
@@ -209,6 +166,7 @@ def plan(
     >>> print(choice)  # doctest: +ELLIPSIS
     gram: the least time over 100 epochs...
     """
-    epochs = check_count("epochs", epochs, 0)
+    method = resolve(solver, lmo, None, getattr(task, "log_factor", 1.0))
+    epochs = check_count("epochs", method.default_epochs if epochs is None else epochs, 0)
     columns = Columns(features, label)
-    return prepare(task, X, y, columns, lmo, representation, engine, epochs).plan
+    return prepare(task, X, y, columns, method, representation, engine, epochs).plan

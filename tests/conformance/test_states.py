@@ -14,6 +14,7 @@ from scipy.special import log_softmax
 
 import dfwtrace as dt
 from dfwtrace.shards import Shard
+from dfwtrace.tasks import ShardProgram
 
 FORMS = [
     (task, representation)
@@ -257,3 +258,95 @@ def test_the_curvature_product_bounds_the_curvature_of_every_line(
         direction = atom.scale * np.outer(atom.u, atom.v) - W.to_dense()
         bound = float(np.vdot(direction, H @ direction))
         assert form.linesearch(state, atom, float(rng.random()))[1] <= bound * (1.0 + 1e-9)
+
+
+def factors(rng: np.random.Generator, d: int, m: int, rank: int, dtype: Any) -> dt.LowRankMatrix:
+    """U diag(s) Vᵀ whose factors are not orthonormal, as a quasi-Newton step has them."""
+    U, V = rng.standard_normal((d, rank)), rng.standard_normal((m, rank))
+    return dt.LowRankMatrix(U.astype(dtype), rng.uniform(0.1, 1.0, rank), V.astype(dtype))
+
+
+@given(
+    st.sampled_from(FORMS),
+    st.tuples(st.integers(1, 12), st.integers(1, 6), st.integers(1, 6)),
+    st.integers(0, 7),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_tangent_is_the_loss_the_inner_product_and_the_products(
+    form: tuple[str, str],
+    sizes: tuple[int, int, int],
+    rank: int,
+    sparse: bool,
+    single: bool,
+    seed: int,
+) -> None:
+    """Of the factors that the state was built from, be they orthonormal or not, many or none."""
+    task, representation = form
+    n, d, m = sizes
+    X, y = make_data(task, n, d, m)
+    dtype = np.float32 if single else np.float64
+    data = X.astype(dtype)
+    W = factors(np.random.default_rng(seed), d, m, rank, np.float64)
+    ours: Any = represent(task, representation)
+    program = ShardProgram(ours, (d, m))
+    held = program.stats(Shard(0, sp.csr_array(data) if sparse else data, y), W.U, W.s, W.V)
+    reply = program.tangent(held)
+    assert reply.dtype == np.float64
+    assert reply.shape == (2 + rank * (d + m),)
+    value, inner, right, left = np.split(reply, [1, 2, 2 + rank * d])
+    expected = [ours.loss(held.state), ours.inner(held.state)]
+    tolerance = 1e-3 if single and representation != "gram" else 1e-10
+    scale = 1.0 + np.square(X).sum() * (1.0 + W.trace_norm) * (1.0 + np.abs(W.U).sum())
+    scale = tolerance * (scale + (np.square(y).sum() if task == "least squares" else 0.0))
+    np.testing.assert_allclose([value[0], inner[0]], expected, atol=scale)
+    G = ours.gradient(held.state)
+    np.testing.assert_allclose(right.reshape(d, rank), G @ W.V, atol=scale)
+    np.testing.assert_allclose(left.reshape(m, rank), G.T @ W.U, atol=scale)
+    np.testing.assert_allclose(value[0], objective(task, X, y, W.to_dense()), atol=scale)
+    np.testing.assert_allclose(inner[0], np.vdot(W.to_dense(), G), atol=scale)
+    # It moves nothing, and is the same again.
+    np.testing.assert_array_equal(program.tangent(held), reply)
+
+
+@pytest.mark.parametrize(
+    ("task", "representation"), [form for form in FORMS if form[1] in ("implicit", "dense")]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_state_renewed_is_a_new_one_bit_for_bit(
+    task: str, representation: str, dtype: Any, sparse: bool, rng: np.random.Generator
+) -> None:
+    X, y = make_data(task)
+    data = X.astype(dtype)
+    shard = Shard(0, sp.csr_array(data) if sparse else data, y)
+    form = represent(task, representation)
+    used, walked = walk(form, shard, M, steps=3)
+    v, U = rng.standard_normal(M), rng.standard_normal((D, 2))
+    for W in (
+        factors(rng, D, M, 3, np.float64),
+        factors(rng, D, M, 1, np.float64),
+        walked,
+        dt.LowRankMatrix.zeros((D, M)),
+        factors(rng, D, M, 6, np.float64),
+    ):
+        # A state that was asked for much, and told what to expect.
+        form.matvec(used, v)
+        form.rmatvec(used, U)
+        used = form.update(form.expect(used, v), random_atom(rng), 0.4)
+        scores = used.S
+        used, new = form.renew(used, shard, W), form.stats(shard, W)
+        assert used.S is scores  # in the same memory
+        for method in (form.loss, form.inner, form.gradient):
+            np.testing.assert_array_equal(method(used), method(new))
+        np.testing.assert_array_equal(used.S, new.S)
+        np.testing.assert_array_equal(used.R, new.R)
+        np.testing.assert_array_equal(form.matvec(used, v), form.matvec(new, v))
+        np.testing.assert_array_equal(form.matvec(used, W.V), form.matvec(new, W.V))
+        np.testing.assert_array_equal(form.rmatvec(used, U), form.rmatvec(new, U))
+        np.testing.assert_array_equal(form.rmatvec(used, W.U), form.rmatvec(new, W.U))
+        atom = random_atom(rng)
+        np.testing.assert_array_equal(
+            form.linesearch(used, atom, 0.5), form.linesearch(new, atom, 0.5)
+        )

@@ -263,3 +263,50 @@ def test_summing_the_moments_is_a_round_of_the_setup(multitask: tuple[Any, Any])
     assert first["numbers_sent"] >= N * (D * (D + 1) // 2 + D * 5)
     assert first["compute_seconds"] > 0.0
     assert "moments" not in [made["method"] for made in result.rounds[1:]]
+
+
+def test_the_same_workers_are_counted_anew_for_another_run() -> None:
+    workers = LocalWorkers(Echo(), [0, 1])
+    ledger = Ledger(workers, [10, 20])
+    ledger.count_for_oracle(True)
+    ledger.sum("answer", np.ones(5))
+    other = ledger.anew()
+    assert other.shard_rows == ledger.shard_rows
+    assert (other.rounds, other.oracle.rounds, other.other.rounds) == ([], 0, 0)
+    other.sum("answer", np.ones(5))
+    assert (other.oracle.rounds, other.other.rounds) == (0, 1)
+    assert (len(ledger.rounds), len(other.rounds)) == (1, 1)
+    assert other.rounds[0].numbers == ledger.rounds[0].numbers
+    ledger.close()
+
+
+@pytest.mark.parametrize(("task", "form"), FORMS)
+def test_an_accelerated_epoch_sends_factors_and_products_only(
+    task: str, form: str, data: dict[str, Any]
+) -> None:
+    """N(d+m)(2r) numbers and a few in the two rounds of an evaluation; all are told."""
+    result = dt.solve(
+        TASKS[task],
+        *data[task],
+        radius=3.0,
+        solver="accelerated",
+        tol=1e-6,
+        representation=form,
+        engine=dt.LocalEngine(n_shards=N, n_jobs=1),
+    )
+    size = D + WIDTHS[task]
+    rounds = result.rounds
+    evaluations = [k for k, made in enumerate(rounds) if made["method"] == "tangent"]
+    assert evaluations
+    for k in evaluations:
+        sent, back = rounds[k - 1]["numbers_sent"], rounds[k]["numbers_sent"]
+        assert rounds[k - 1]["method"] == "stats"
+        rank, rest = divmod(back - 2 * N, N * size)
+        assert rest == 0
+        assert 1 <= rank <= 2 * WIDTHS[task]
+        assert sent == N * rank * (size + 1)
+    assert not any(made["oracle"] for made in rounds)
+    told = sum(record["other_numbers"] for record in result.history)
+    last = len(result.history)
+    in_epochs = sum(made["numbers_sent"] for made in rounds if 0 < made["epoch"] <= last)
+    assert told <= in_epochs <= told + N * D * WIDTHS[task]  # and the last certificate, perhaps

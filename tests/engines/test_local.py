@@ -265,3 +265,56 @@ def test_counts_may_come_from_numpy() -> None:
     engine = dt.LocalEngine(n_shards=np.int64(3), n_jobs=np.int32(2))
     assert (engine.n_shards, engine.n_jobs) == (3, 2)
     assert dt.LocalEngine().n_jobs >= 1
+
+
+def test_a_program_may_build_a_state_in_the_memory_of_the_old_one() -> None:
+    class Program:
+        reuses_memory = True
+
+        def start(self, shard: Any, factor: float, old: Any = None) -> Any:
+            # Before the first state there is the shard.
+            state = old if isinstance(old, np.ndarray) else np.empty(2)
+            state[:] = factor * shard
+            return state
+
+        def reply(self, state: Any) -> Any:
+            return state
+
+    for n_jobs in (1, 3):
+        workers = LocalWorkers(Program(), [1.0, 2.0, 3.0], n_jobs)
+        workers.build("start", 10.0)
+        first = workers.gather("reply")
+        workers.build("start", 100.0)
+        second = workers.gather("reply")
+        assert all(np.shares_memory(one, other) for one, other in zip(first, second, strict=True))
+        np.testing.assert_array_equal(workers.sum("reply"), [600.0, 600.0])
+        workers.close()
+
+
+def test_a_program_that_does_not_is_not_given_the_old_state() -> None:
+    class Program:
+        reuses_memory = False
+
+        def start(self, shard: Any, factor: float) -> Any:
+            return np.array([factor * shard])
+
+        def reply(self, state: Any) -> Any:
+            return state
+
+    workers = LocalWorkers(Program(), [1.0, 2.0], 1)
+    for factor in (1.0, 5.0):
+        workers.build("start", factor)
+        np.testing.assert_array_equal(workers.sum("reply"), [3.0 * factor])
+    workers.close()
+
+
+@pytest.mark.parametrize(("task", "form"), FORMS)
+def test_bits_of_an_accelerated_run_are_the_same_for_every_number_of_threads(
+    task: str, form: str, data: dict[str, Any]
+) -> None:
+    options: Any = {"solver": "accelerated", "representation": form, "epochs": 6}
+    runs = [run(task, data[task], n_jobs, **options) for n_jobs in (1, 3)]
+    (one, _), (other, _) = runs
+    assert one.objective == other.objective
+    assert np.array_equal(one.W.to_dense(), other.W.to_dense())
+    assert one.gap == other.gap

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +33,10 @@ Build = Callable[..., Problem]
 def problem_of() -> Iterator[Build]:
     with ExitStack() as stack:
 
-        def build(task: ScoresTask, form: str = "implicit", features: Array = X) -> Problem:
-            y = TARGETS[task.name]
+        def build(
+            task: ScoresTask, form: str = "implicit", features: Array = X, y: Any = None
+        ) -> Problem:
+            y = TARGETS[task.name] if y is None else y
             shape = task.shape(features, y)
             program = ShardProgram(task.represent(form), shape)
             rows = ArrayRows.examined(features, y, Examiner(task))
@@ -139,6 +142,58 @@ def test_certificate_is_the_gap(problem_of: Build, task: ScoresTask) -> None:
     G = gradient(task, W.to_dense())
     gap = np.vdot(W.to_dense(), G) + RADIUS * np.linalg.norm(G, 2)
     assert gap <= problem.certificate(value.inner).gap <= gap * (1.0 + 1e-8)
+
+
+@pytest.mark.parametrize("deflates", [False, True])
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_certificate_with_the_factors_of_w_is_the_gap_too(
+    problem_of: Build, task: ScoresTask, deflates: bool
+) -> None:
+    """Few factors of a matrix that is large enough: the bound comes from products with them."""
+    draw = np.random.default_rng(12)
+    d, m, n = 45, 41, 60
+    features = draw.standard_normal((n, d))
+    y = draw.standard_normal((n, m)) if task.name == "least squares" else np.arange(n) % m
+    problem = problem_of(task, "implicit", features, y)
+    problem.deflates = deflates
+    W = LowRankMatrix(
+        draw.standard_normal((d, 2)), 0.01 * np.ones(2), draw.standard_normal((m, 2))
+    ).compress()
+    value = problem.begin(W)
+    G = problem.gradient.gather()
+    gap = np.vdot(W.to_dense(), G) + RADIUS * np.linalg.norm(G, 2)
+    found = problem.certificate(value.inner, W=W)
+    assert found.method == ("lanczos" if deflates else "dense")
+    assert gap * (1.0 - 1e-12) <= found.gap <= gap * 1.12
+    assert problem.certificate(value.inner).method == "dense"
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+@pytest.mark.parametrize(("task", "form"), CASES, ids=IDS)
+def test_tangent_goes_to_w_in_two_rounds(
+    problem_of: Build, task: ScoresTask, form: str, rank: int
+) -> None:
+    problem, W = problem_of(task, form), inside(13, rank=3)
+    W = LowRankMatrix(W.U[:, :rank], W.s[:rank], W.V[:, :rank])
+    problem.begin(inside(14))
+    problem.workers.take()
+    tangent = problem.tangent(W)
+    _, other, _ = problem.workers.take()
+    assert other.rounds == 2
+    assert other.numbers == 4 * (2 + (D + M) * rank + (D + M + 1) * rank)
+    G = gradient(task, W.to_dense())
+    assert tangent.objective == pytest.approx(objective(task, W.to_dense()), rel=1e-12)
+    assert tangent.inner == pytest.approx(np.vdot(W.to_dense(), G), rel=1e-10, abs=1e-12)
+    np.testing.assert_allclose(tangent.products, G @ W.V, atol=1e-11)
+    np.testing.assert_allclose(tangent.transposed, G.T @ W.U, atol=1e-11)
+    np.testing.assert_allclose(problem.gradient.gather(), G, atol=1e-11)  # the states are there
+
+
+def test_tangent_that_overflows_is_an_error(problem_of: Build) -> None:
+    problem = problem_of(LeastSquares())
+    W = LowRankMatrix(np.full((D, 1), 1e200), [1.0], np.ones((M, 1)))
+    with np.errstate(all="ignore"), pytest.raises(ArithmeticError, match="is not finite"):
+        problem.tangent(W)
 
 
 @pytest.mark.parametrize(("task", "form"), CASES, ids=IDS)

@@ -1,5 +1,6 @@
 """A run followed to its outcome: statuses, history, certificates, callbacks, interruption."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -52,6 +53,17 @@ def objective(W: Array) -> float:
 def gap(W: Array) -> float:
     G = X.T @ (X @ W - Y)
     return float(np.vdot(W, G) + RADIUS * np.linalg.norm(G, 2))
+
+
+def optimum() -> float:
+    """F*, by projected gradient with full SVDs, to more digits than are compared."""
+    W, lipschitz = np.zeros((D, M)), float(np.linalg.norm(X, 2)) ** 2
+    for _ in range(500):
+        U, s, Vt = np.linalg.svd(W - X.T @ (X @ W - Y) / lipschitz, full_matrices=False)
+        thresholds = (np.cumsum(s) - RADIUS) / np.arange(1, s.size + 1)
+        W = (U * np.maximum(s - max(0.0, thresholds[s > thresholds][-1]), 0.0)) @ Vt
+    assert gap(W) <= 1e-9 * F0
+    return objective(W)
 
 
 Follow = Callable[..., Outcome]
@@ -154,9 +166,10 @@ def test_tolerance_is_met_by_the_certificate(follow: Follow, oracle: str, step: 
     outcome = follow(Rules(tol=tol), epochs=2000, oracle=oracle, step=step)
     assert outcome.status == "optimal"
     assert outcome.certificate is not None
-    assert outcome.certificate.gap <= tol
-    assert gap(outcome.W.to_dense()) <= tol
-    assert outcome.history[-1]["gap"] == outcome.certificate.gap
+    assert outcome.gap <= min(tol, outcome.certificate.gap)
+    # By its own gap, or by F(W) less the best lower bound of F* that a certificate has given.
+    assert outcome.gap >= objective(outcome.W.to_dense()) - optimum() - 1e-9 * F0
+    assert outcome.history[-1]["gap"] == outcome.gap
     assert len(outcome.history) < 2000
 
 
@@ -181,6 +194,50 @@ def test_certificates_are_tried_where_there_is_no_estimate(follow: Follow) -> No
     history = follow(Rules(tol=0.0), epochs=40, oracle="sva", step="harmonic").history
     assert np.all(np.isnan(history.column("gap_estimate")))
     assert np.sum(~np.isnan(history.column("gap"))) > 3
+
+
+def test_a_certificate_in_vain_is_tried_again_when_the_estimate_has_fallen_enough(
+    follow: Follow,
+) -> None:
+    """Or some epochs later: they cost several epochs each."""
+    tol = 0.01 * F0
+    history = follow(Rules(tol=tol), epochs=2000, oracle="power-1").history
+    estimates, gaps = history.column("gap_estimate"), history.column("gap")
+    tried = np.flatnonzero(~np.isnan(gaps)).tolist()
+    assert len(tried) > 2
+    for k, again in itertools.pairwise(tried):
+        enough = max(estimates[k], 0.0) * tol / gaps[k]
+        due = k + max(5, (k + 1) // 10)
+        # The first epoch whose estimate is low enough, or below tol once it is due.
+        for place in range(k + 1, again):
+            assert estimates[place] > (tol if place >= due else enough)
+        assert estimates[again] <= (tol if again >= due else enough)
+
+
+def test_certificates_without_an_estimate_leave_some_epochs_between_them(follow: Follow) -> None:
+    history = follow(Rules(tol=0.0), epochs=60, oracle="sva", step="harmonic").history
+    tried = np.flatnonzero(~np.isnan(history.column("gap")))
+    assert 3 < len(tried) < 15
+    assert np.all(np.diff(tried)[:-1] >= 5)
+
+
+def test_a_solver_that_ends_before_its_time_has_stalled(follow: Follow) -> None:
+    for told, status in ((10, "max_epochs"), (11, "stalled"), (None, "max_epochs")):
+        outcome = follow(Rules(tol=1e-9 * F0, epochs=told), epochs=10)
+        assert outcome.status == status
+        assert outcome.gap > 1e-9 * F0
+        assert outcome.certificate is not None
+
+
+def test_a_solver_that_ends_before_its_time_may_be_optimal(follow: Follow) -> None:
+    outcome = follow(Rules(tol=0.9 * F0, epochs=11), epochs=10)
+    assert outcome.status == "optimal"
+
+
+def test_a_solver_that_makes_no_step_has_stalled(follow: Follow) -> None:
+    outcome = follow(Rules(tol=1e-9 * F0, epochs=5), epochs=0)
+    assert (outcome.status, len(outcome.history)) == ("stalled", 0)
+    assert outcome.gap == pytest.approx(gap(np.zeros((D, M))), rel=1e-8)
 
 
 def test_tolerance_met_only_by_the_last_certificate(follow: Follow) -> None:

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from dfwtrace.shards import ROWS_IN_BLOCK, Shard, split_rows
-from dfwtrace.tasks import Moments
+from dfwtrace.tasks import GramTask, Moments, folds_of
 
 LAYOUTS = [np.asarray, np.asfortranarray, sp.csr_array]
 DTYPES = [np.float32, np.float64]
@@ -49,3 +49,40 @@ def test_moments_of_shards_add_up_to_those_of_all() -> None:
     total = Moments(np.sum(parts, axis=0), (4, 3))
     np.testing.assert_allclose(total.packed, whole.packed, atol=1e-12)
     assert total.n_rows == 20
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("X_dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 2, 23, ROWS_IN_BLOCK + 3])
+@pytest.mark.parametrize("n_folds", [2, 5])
+def test_moments_of_folds_are_those_of_their_rows_and_add_up_to_all(
+    layout: Any, X_dtype: Any, n: int, n_folds: int
+) -> None:
+    rng = np.random.default_rng(n)
+    X, Y = rng.standard_normal((n, 4)).astype(X_dtype), rng.standard_normal((n, 3))
+    shard = Shard(2, layout(X), Y)
+    packed = GramTask().fold_moments(shard, n_folds, 7).reshape(n_folds, -1)
+    np.testing.assert_allclose(packed.sum(axis=0), GramTask().moments(shard), atol=1e-9)
+    fold_of = folds_of(shard, n_folds, 7)
+    for fold in range(n_folds):
+        rows = fold_of == fold
+        moments = Moments(packed[fold], (4, 3))
+        wide = X[rows].astype(np.float64)
+        np.testing.assert_allclose(moments.A, wide.T @ wide, atol=1e-9)
+        np.testing.assert_allclose(moments.B, wide.T @ Y[rows], atol=1e-9)
+        assert moments.half_norm == pytest.approx(0.5 * np.square(Y[rows]).sum(), rel=1e-12)
+        assert moments.n_rows == np.count_nonzero(rows)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_moments_of_the_folds_of_no_rows_are_zero(layout: Any) -> None:
+    shard = Shard(0, layout(np.ones((0, 4))), np.ones((0, 3)))
+    np.testing.assert_array_equal(GramTask().fold_moments(shard, 3, 0), np.zeros(3 * 30))
+
+
+def test_every_row_is_in_one_fold_and_folds_are_of_one_size() -> None:
+    X = np.zeros((103, 2))
+    sizes = np.bincount(folds_of(Shard(0, X, None), 5, 0), minlength=5)
+    assert sorted(sizes) == [20, 20, 21, 21, 21]
+    for other in (folds_of(Shard(1, X, None), 5, 0), folds_of(Shard(0, X, None), 5, 1)):
+        assert not np.array_equal(other, folds_of(Shard(0, X, None), 5, 0))

@@ -268,3 +268,76 @@ def test_a_task_without_any_gradient_is_told_so(multitask: tuple[Any, Any]) -> N
     engine = LocalEngine(n_shards=2, n_jobs=1)
     with pytest.raises(TypeError, match="matvec"):
         dt.solve(NoGradient(), *multitask, radius=1.0, step="harmonic", epochs=1, engine=engine)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_the_tangent_of_a_task_of_ones_own_follows_from_its_products(
+    inner: bool, shard: Shard, rng: np.random.Generator
+) -> None:
+    class WithInner(WithLoss):
+        def inner(self, state: dict[str, Any]) -> float:
+            return float(np.vdot(state["W"], state["grad"]))
+
+    program = ShardProgram(WithInner() if inner else WithLoss(), SHAPE)
+    W = dt.LowRankMatrix(rng.standard_normal((4, 2)), [0.5, 2.0], rng.standard_normal((3, 2)))
+    R = shard.X @ W.to_dense() - shard.targets
+    G = shard.X.T @ R
+    expected = [[0.5 * np.square(R).sum(), np.vdot(W.to_dense(), G)], (G @ W.V).ravel()]
+    held = program.stats(shard, W.U, W.s, W.V)
+    np.testing.assert_allclose(
+        program.tangent(held), np.concatenate([*expected, (G.T @ W.U).ravel()]), atol=1e-11
+    )
+
+
+def test_a_tangent_belongs_to_a_state_that_was_built_from_factors(shard: Shard) -> None:
+    empty = Shard(1, shard.X[:0], shard.targets[:0])
+    for part in (shard, empty):
+        program = ShardProgram(WithLoss(), SHAPE)
+        held = program.update(program.stats(part, *zero_factors()), *ATOM, 0.5)
+        with pytest.raises(TypeError, match="must be built from W"):
+            program.tangent(held)
+
+
+def test_a_wrong_tangent_is_named(shard: Shard) -> None:
+    class WrongTangent(WithLoss):
+        def tangent(self, state: dict[str, Any]) -> Any:
+            return np.zeros(3)
+
+    program = ShardProgram(WrongTangent(), SHAPE)
+    with pytest.raises(
+        TypeError, match=r"task.tangent must give .* shape \(2,\), got shape \(3,\)"
+    ):
+        program.tangent(program.stats(shard, *zero_factors()))
+
+
+def test_an_empty_shard_has_a_tangent_of_zeros() -> None:
+    program = ShardProgram(NeverCalled(), SHAPE)
+    held = program.stats(
+        Shard(0, np.ones((0, 4)), None), np.ones((4, 2)), np.ones(2), np.ones((3, 2))
+    )
+    np.testing.assert_array_equal(program.tangent(held), np.zeros(2 + 2 * 7))
+
+
+def test_a_state_is_renewed_where_the_task_can_and_there_is_one(shard: Shard) -> None:
+    calls: list[str] = []
+
+    class Renewing(WithLoss):
+        def stats(self, shard: Shard, W: dt.LowRankMatrix) -> dict[str, Any]:
+            calls.append("stats")
+            return super().stats(shard, W)
+
+        def renew(
+            self, state: dict[str, Any], shard: Shard, W: dt.LowRankMatrix
+        ) -> dict[str, Any] | None:
+            calls.append("renew")
+            return super().stats(shard, W) if W.rank == 0 else None
+
+    program = ShardProgram(Renewing(), SHAPE)
+    assert program.reuses_memory
+    assert not ShardProgram(WithLoss(), SHAPE).reuses_memory
+    held = program.stats(shard, *zero_factors(), old=None)
+    again = program.stats(shard, *zero_factors(), old=held)
+    assert calls == ["stats", "renew"]
+    np.testing.assert_array_equal(program.tangent(again), program.tangent(held))
+    with pytest.raises(TypeError, match=r"task.renew must return the state, got None\."):
+        program.stats(shard, np.ones((4, 1)), np.ones(1), np.ones((3, 1)), old=again)

@@ -38,7 +38,11 @@ class Workers(Protocol):
         """Number of rows of every shard."""
 
     def build(self, method: str, *args: Array | float) -> None:
-        """Make every shard's state anew: state ← program.method(shard, *args)."""
+        """Make every shard's state anew: state ← program.method(shard, *args).
+
+        Where the program has a true attribute ``reuses_memory``, it may also be given the state
+        that there was, as ``old``, whose memory it may take. The new state is the same without it.
+        """
 
     def apply(self, method: str, *args: Array | float) -> None:
         """Change every shard's state: state ← program.method(state, *args)."""

@@ -99,6 +99,10 @@ class Ledger:
         self._count(method, args, replies[0].size)
         return replies
 
+    def anew(self) -> Ledger:
+        """The same workers, for another run: nothing is counted yet."""
+        return Ledger(self._workers, self.shard_rows)
+
     def hand_over(self, workers: Workers) -> None:
         """Let others make the rounds from now on, for as many shards."""
         before, self._workers = self._workers, workers

@@ -96,8 +96,12 @@ class LocalWorkers:
 
     def build(self, method: str, *args: Array | float) -> None:
         run = getattr(self._program, method)
+        reuses = getattr(self._program, "reuses_memory", False)
 
         def rebuild(j: int) -> None:
+            if reuses:
+                self._states[j] = run(self._shards[j], *args, old=self._states[j])
+                return
             self._states[j] = None  # frees the old state's memory before the new one is made
             self._states[j] = run(self._shards[j], *args)
 

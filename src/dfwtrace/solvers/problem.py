@@ -30,6 +30,15 @@ class Value(NamedTuple):
     inner: float
 
 
+class Tangent(NamedTuple):
+    """F(W) and ⟨W, ∇F(W)⟩ with the products ∇F V and ∇Fᵀ U of the gradient and W's own factors."""
+
+    objective: float
+    inner: float
+    products: FloatArray
+    transposed: FloatArray
+
+
 class Problem:
     """min F(W) over ‖W‖_* ≤ radius, with the data behind rounds.
 
@@ -48,6 +57,8 @@ class Problem:
         The seed that all workers share.
     precision : float
         Relative rounding error of the shards' arithmetic.
+    deflates : bool
+        Whether a certificate makes use of W's factors being near the gradient's leading vectors.
     """
 
     def __init__(
@@ -60,6 +71,7 @@ class Problem:
         tells_objective: bool = True,
         seed: int = 0,
         precision: float = 0.0,
+        deflates: bool = False,
     ) -> None:
         self.workers = workers
         self.gradient = GradientOperator(shape, workers)
@@ -69,6 +81,7 @@ class Problem:
         self.tells_objective = tells_objective
         self.seed = seed
         self.precision = precision
+        self.deflates = deflates
         self.objective_at_zero = math.nan
 
     def begin(self, W: LowRankMatrix) -> Value:
@@ -100,6 +113,19 @@ class Problem:
             inner = float(np.vdot(W.U * W.s, self.gradient.times(W.V))) if W.rank else 0.0
         return Value(objective, require_finite(inner, "the objective's slope"))
 
+    def tangent(self, W: LowRankMatrix) -> Tangent:
+        """Go to W, in two rounds: F there, and its gradient along W's own factors U and V."""
+        self.restart(W)
+        d, m = self.shape
+        reply = require_finite(self.workers.sum("tangent"), "the objective or its gradient")
+        products, transposed = np.split(reply[2:], [d * W.rank])
+        return Tangent(
+            float(reply[0]),
+            float(reply[1]),
+            products.reshape(d, W.rank),
+            transposed.reshape(m, W.rank),
+        )
+
     def line(self, atom: RankOne) -> Line:
         """F along the segment from W to the atom."""
 
@@ -120,13 +146,18 @@ class Problem:
             self.workers.count_for_oracle(False)
 
     def certificate(
-        self, inner: float, wanted: float = 0.0, failure_probability: float = FAILURE_PROBABILITY
+        self,
+        inner: float,
+        wanted: float = 0.0,
+        failure_probability: float = FAILURE_PROBABILITY,
+        W: LowRankMatrix | None = None,
     ) -> Certificate:
-        """A true upper bound of F(W) - F* at the present W."""
+        """A true upper bound of F(W) - F* at the present W, whose factors may help to find it."""
         return certify(
             self.gradient,
             inner,
             self.radius,
+            near=W.V if W is not None and self.deflates else None,
             precision=self.precision,
             scale=0.0 if math.isnan(self.objective_at_zero) else self.objective_at_zero,
             seed=self.seed,

@@ -36,6 +36,7 @@ class Rules:
     """
 
     tol: float | None = None
+    epochs: int | None = None
     max_time: float | None = None
     certify_every: int | None = None
     callback: Callback | None = None
@@ -73,7 +74,9 @@ class Watch:
         self._n_certificates = 0
         self._lower_bound = -math.inf  # max over certified W of F(W) - gap: what is known of F*
         self._best: tuple[float, LowRankMatrix, Certificate | None] = (start.objective, W, None)
-        self._certify_from = 0  # no certificate is tried on the tolerance's account before
+        # A certificate is tried on the tolerance's account if the estimate is below this one, which
+        # is the tolerance itself from that epoch on.
+        self._certify_from, self._certify_below = 0, rules.tol or 0.0
 
     def follow(self, iterates: Iterator[Iterate]) -> Outcome:
         """Run the solver to its end, to the tolerance, to a limit or to Ctrl-C."""
@@ -113,15 +116,20 @@ class Watch:
                 return "stopped"
             if self._rules.max_time is not None and record["seconds"] >= self._rules.max_time:
                 return "max_time"
-        return "max_epochs"
+        # A solver that ends before its time knows no better step.
+        short = self._rules.epochs is not None and len(self._history) < self._rules.epochs
+        return "stalled" if short else "max_epochs"
 
     def _certificate_due(self, iterate: Iterate) -> bool:
         every = self._rules.certify_every
         if every is not None and iterate.epoch % every == 0:
             return True
-        if self._rules.tol is None or iterate.epoch < self._certify_from:
+        if self._rules.tol is None:
             return False
-        # The estimate lies below the certified gap: while it is above tol, none can be reached.
+        # The estimate lies below the certified gap: while it is above tol, none can be reached, and
+        # after an attempt in vain not before it has fallen by as much as the gap was too large.
+        if iterate.epoch < self._certify_from:
+            return iterate.gap_estimate <= self._certify_below
         return not iterate.gap_estimate > self._rules.tol
 
     def _certify(self) -> Certificate:
@@ -131,6 +139,7 @@ class Watch:
             wanted=self._rules.tol or 0.0,
             # ½ + ¼ + … of it, so that all of a run's certificates together fail that seldom.
             failure_probability=FAILURE_PROBABILITY / 2.0**self._n_certificates,
+            W=self._W,
         )
         lower_bound = self._value.objective - certificate.gap
         if not math.isnan(lower_bound):
@@ -153,9 +162,10 @@ class Watch:
             return False
         if self._gap() <= self._rules.tol:
             return True
-        # A certificate costs several epochs: try again only after a few more.
-        epochs = len(self._history)
+        # A certificate costs several epochs: try again only after some more, or when it may do.
+        epochs, estimate = len(self._history), self._history[-1]["gap_estimate"]
         self._certify_from = epochs + max(5, epochs // 10)
+        self._certify_below = max(estimate, 0.0) * self._rules.tol / self._gap()
         return False
 
     def _record(self, iterate: Iterate) -> Record:

@@ -1,6 +1,6 @@
 """What one shard can do: tasks and the representations that they take."""
 
-from dfwtrace.tasks.gram import GramTask, Moments
+from dfwtrace.tasks.gram import GramTask, Moments, folds_of
 from dfwtrace.tasks.program import ShardProgram
 from dfwtrace.tasks.scores import LeastSquares, Multinomial, ScoresTask
 from dfwtrace.tasks.task import Task, missing_methods
@@ -13,5 +13,6 @@ __all__ = [
     "ScoresTask",
     "ShardProgram",
     "Task",
+    "folds_of",
     "missing_methods",
 ]

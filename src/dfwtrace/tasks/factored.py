@@ -23,8 +23,7 @@ class FactoredState:
     X: RowBlocks
     y: Array
     scores: LowRankMatrix
-    value: float = 0.0
-    inner: float = 0.0
+    told: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once they are known
 
 
 class FactoredTask:
@@ -40,11 +39,12 @@ class FactoredTask:
         rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
         X = RowBlocks(shard.X, rows)
         scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
-        return self._evaluated(FactoredState(X, shard.targets, scores))
+        return FactoredState(X, shard.targets, scores)
 
     def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
         state.scores = state.scores.toward(self._image(state, atom), gamma)
-        return self._evaluated(state)
+        state.told = None
+        return state
 
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:
         V = V.astype(state.X.dtype)
@@ -55,6 +55,21 @@ class FactoredTask:
         U = U.astype(state.X.dtype)
         shape = (state.scores.shape[1], *U.shape[1:])
         return self._sum(state, shape, lambda block, R: R.T @ (block.X @ U))
+
+    def tangent(self, state: FactoredState) -> FloatArray:
+        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors; each block's scores are made once."""
+        images, right = state.scores.U, state.scores.V
+        products = np.zeros((state.X.shape[1], right.shape[1]))
+        transposed = np.zeros((right.shape[0], right.shape[1]))
+        value = inner = 0.0
+        for block, S in self._blocks(state):
+            R = np.empty_like(S)
+            value += self.loss_on_scores.evaluate(S, state.y[block.rows], R)
+            inner += inner_product(S, R)
+            products += block.XT @ (R @ right)
+            transposed += R.T @ images[block.rows]
+        state.told = (value, inner)
+        return np.concatenate([[value, inner], products.ravel(), transposed.ravel()])
 
     def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
         image = self._image(state, atom)
@@ -67,10 +82,10 @@ class FactoredTask:
         return slope, curvature
 
     def loss(self, state: FactoredState) -> float:
-        return state.value
+        return self._tell(state)[0]
 
     def inner(self, state: FactoredState) -> float:
-        return state.inner
+        return self._tell(state)[1]
 
     def gradient(self, state: FactoredState) -> FloatArray:
         shape = (state.X.shape[1], state.scores.shape[1])
@@ -91,13 +106,15 @@ class FactoredTask:
         for block in state.X:
             yield block, np.ascontiguousarray((left[block.rows] * weights) @ right)
 
-    def _evaluated(self, state: FactoredState) -> FactoredState:
-        state.value = state.inner = 0.0
-        for (rows, _, _), S in self._blocks(state):
-            R = np.empty_like(S)
-            state.value += self.loss_on_scores.evaluate(S, state.y[rows], R)
-            state.inner += inner_product(S, R)
-        return state
+    def _tell(self, state: FactoredState) -> tuple[float, float]:
+        if state.told is None:
+            value = inner = 0.0
+            for (rows, _, _), S in self._blocks(state):
+                R = np.empty_like(S)
+                value += self.loss_on_scores.evaluate(S, state.y[rows], R)
+                inner += inner_product(S, R)
+            state.told = (value, inner)
+        return state.told
 
     def _sum(
         self,

@@ -64,16 +64,39 @@ class Moments:
         self.packed[-2] += 0.5 * inner_product(Y, Y)
 
 
+def folds_of(shard: Shard, n_folds: int, seed: int, before: int = 0) -> Array:
+    """The fold of every row: at random, and as many rows in each as can be.
+
+    `before` is the number of rows in the shards before this one: its first row goes to the fold
+    after their last, so that the folds of all shards together are of one size too.
+    """
+    rng = np.random.default_rng([seed, 0xF01D, shard.index])
+    return (before + rng.permutation(shard.n_rows)) % n_folds
+
+
 @dataclass
 class GramState:
-    """∇F = AW - B, with the scalars that follow W by recursion instead of by passes over W."""
+    """∇F = AW - B, with the scalars that follow W by recursion instead of by passes over W.
+
+    Built from W = U diag(s) Vᵀ it has A U diag(s), and the dense ∇F only once it is asked for.
+    """
 
     moments: Moments
-    grad: FloatArray
     quadratic_form: float  # ⟨W, AW⟩
     linear_form: float  # ⟨W, B⟩
+    built_from: tuple[FloatArray, FloatArray, LowRankMatrix] | None = None  # A U diag(s), B V, W
+    _grad: FloatArray | None = field(default=None, repr=False)
     _image: tuple[Array, FloatArray] | None = field(default=None, repr=False)
     _along: tuple[RankOne, FloatArray, float, float, float] | None = field(default=None, repr=False)
+
+    @property
+    def grad(self) -> FloatArray:
+        """The dense d×m gradient."""
+        if self._grad is None:
+            assert self.built_from is not None  # it is given up only once there is a gradient
+            AU, _, W = self.built_from
+            self._grad = AU @ W.V.T - self.moments.B
+        return self._grad
 
     def transpose_times(self, u: Array) -> FloatArray:
         """∇Fᵀu, kept: the oracle's last u is the direction of the step that follows."""
@@ -103,12 +126,32 @@ class GramTask:
     def moments(self, shard: Shard) -> FloatArray:
         return Moments.of(shard).packed
 
+    def fold_moments(self, shard: Shard, n_folds: int, seed: int, before: int = 0) -> FloatArray:
+        """The moments of each fold's rows, one behind the other. Every row is looked at once."""
+        fold_of = folds_of(shard, n_folds, seed, before)
+        parts = []
+        for fold in range(n_folds):
+            rows = np.flatnonzero(fold_of == fold)
+            own = Shard(shard.index, shard.X[rows], shard.targets[rows])
+            parts.append(Moments.of(own).packed)
+        return np.concatenate(parts)
+
     def stats(self, shard: Shard | Moments, W: LowRankMatrix) -> GramState:
         moments = shard if isinstance(shard, Moments) else Moments.of(shard)
-        BV, left = moments.B @ W.V, W.U * W.s
-        AW = (moments.A @ left) @ W.V.T
-        quadratic_form = float(np.vdot(left, AW @ W.V))
-        return GramState(moments, AW - moments.B, quadratic_form, float(np.vdot(left, BV)))
+        left, V = W.U * W.s, np.asarray(W.V)
+        AU, BV = moments.A @ left, moments.B @ V
+        quadratic_form = float(np.vdot(left, AU @ (V.T @ V)))
+        return GramState(moments, quadratic_form, float(np.vdot(left, BV)), (AU, BV, W))
+
+    def tangent(self, state: GramState) -> FloatArray:
+        """[F, ⟨W, ∇F⟩, ∇F V, ∇Fᵀ U] with the factors of W: O(d² + dm) for each of its columns."""
+        assert state.built_from is not None  # of what the state was built from
+        AU, BV, W = state.built_from
+        products = AU @ (W.V.T @ W.V) - BV
+        transposed = W.V @ (AU.T @ W.U) - state.moments.B.T @ W.U
+        return np.concatenate(
+            [[self.loss(state), self.inner(state)], products.ravel(), transposed.ravel()]
+        )
 
     def update(self, state: GramState, atom: RankOne, gamma: float) -> GramState:
         c, keep = atom.scale, 1.0 - gamma
@@ -118,7 +161,8 @@ class GramTask:
         state.quadratic_form = keep * keep * state.quadratic_form + cross + share * share * uAu
         state.linear_form = keep * state.linear_form + share * uBv
         # A((1-γ)W + γ c uvᵀ) - B = (1-γ)(AW - B) + γ c (Au) vᵀ - γB
-        gram_advance(state.grad, keep, share * Au, atom.v, gamma, state.moments.B)
+        gradient, state.built_from = state.grad, None
+        gram_advance(gradient, keep, share * Au, atom.v, gamma, state.moments.B)
         state.forget()
         return state
 

@@ -29,7 +29,10 @@ class ScoresState:
     _image: tuple[Array, Array] | None = field(default=None, repr=False)
 
     def image(self, u: Array) -> Array:
-        """X u, kept: the oracle's last u is the direction of the step that follows."""
+        """X u, kept: the oracle's last u is the direction of the step that follows.
+
+        So are the images of the factors that the state was built from.
+        """
         if self._image is None or not np.array_equal(self._image[0], u):
             self._image = (u.copy(), self.X.times(u))
         return self._image[1]
@@ -45,13 +48,19 @@ class ImplicitTask:
 
     def stats(self, shard: Shard, W: LowRankMatrix) -> ScoresState:
         X, (n, m) = RowBlocks(shard.X), (shard.n_rows, W.shape[1])
-        S = np.empty((n, m), X.dtype)
-        left, right = (W.U * W.s).astype(X.dtype), W.V.astype(X.dtype)
-        for rows, block, _ in X:
-            S[rows] = (block @ left) @ right.T
-        R, nothing, product = np.empty_like(S), np.zeros(m, X.dtype), np.zeros(n, X.dtype)
-        state = ScoresState(X, shard.targets, S, R, product, nothing, nothing)
-        return self._advance(state, 1.0, np.zeros(n, X.dtype), nothing)
+        S, nothing = np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
+        product = np.zeros(n, X.dtype)
+        state = ScoresState(X, shard.targets, S, np.empty_like(S), product, nothing, nothing)
+        return self.renew(state, shard, W)
+
+    def renew(self, state: ScoresState, shard: Shard, W: LowRankMatrix) -> ScoresState:
+        """The same as `stats`, in the memory of a state that is not needed any more."""
+        s, dtype = state, state.S.dtype
+        s.expected = np.zeros(W.shape[1], dtype)
+        images, weights, right = s.image(W.U), W.s.astype(dtype), W.V.astype(dtype)
+        for rows, _, _ in s.X:
+            np.matmul(images[rows] * weights, right.T, out=s.S[rows])
+        return self._advance(s, 1.0, np.zeros(s.S.shape[0], dtype), s.expected)
 
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
@@ -77,7 +86,7 @@ class ImplicitTask:
         return state.X.transpose_times(state.product if known else state.R @ V)
 
     def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
-        images = state.image(U) if U.ndim == 1 else state.X.times(U)
+        images = state.image(U)
         total = np.zeros((state.R.shape[1], *U.shape[1:]))
         for rows, _, _ in state.X:
             total += state.R[rows].T @ images[rows]
@@ -104,8 +113,8 @@ class ImplicitTask:
 class DenseTask(ImplicitTask):
     """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
 
-    def stats(self, shard: Shard, W: LowRankMatrix) -> ScoresState:
-        state = super().stats(shard, W)
+    def renew(self, state: ScoresState, shard: Shard, W: LowRankMatrix) -> ScoresState:
+        state = super().renew(state, shard, W)
         state.grad = super().gradient(state)
         return state
 

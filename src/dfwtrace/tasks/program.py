@@ -18,10 +18,14 @@ _LOCAL_PAIR_STEPS = 10
 
 
 class Held(NamedTuple):
-    """A shard's state and its number of rows; an empty shard has no state and answers zero."""
+    """A shard's state and its number of rows; an empty shard has no state and answers zero.
+
+    `built_from` is the W that the state was built from, as long as it is there.
+    """
 
     n_rows: int
     state: Any
+    built_from: LowRankMatrix | None = None
 
 
 class ShardProgram:
@@ -39,17 +43,26 @@ class ShardProgram:
             raise TypeError(f"task.{method} must return the state, got None.")
         return Held(n_rows, state)
 
-    def stats(self, shard: Any, U: Array, s: Array, V: Array) -> Held:
+    @property
+    def reuses_memory(self) -> bool:
+        """Whether a state can be built in the memory of one that is not needed any more."""
+        return hasattr(self.task, "renew")
+
+    def stats(self, shard: Any, U: Array, s: Array, V: Array, old: Any = None) -> Held:
+        W = LowRankMatrix(U, s, V)
         if shard.n_rows == 0:
-            return Held(0, None)
-        return self._held(shard.n_rows, self.task.stats(shard, LowRankMatrix(U, s, V)), "stats")
+            return Held(0, None, W)
+        if isinstance(old, Held):
+            state = self.task.renew(old.state, shard, W)
+            return self._held(shard.n_rows, state, "renew")._replace(built_from=W)
+        return self._held(shard.n_rows, self.task.stats(shard, W), "stats")._replace(built_from=W)
 
     def update(
         self, held: Held, scale: float, u: Array, v: Array, gamma: float, *expected: int
     ) -> Held:
         """Move to (1-γ) W + γ·scale·uvᵀ; `expected` (seed, t) tells the v₀ that comes next."""
         if held.n_rows == 0:
-            return held
+            return Held(0, None)
         state = held.state
         if expected and hasattr(self.task, "expect"):
             state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
@@ -99,6 +112,22 @@ class ShardProgram:
             dtype=np.float64,
         )
 
+    def tangent(self, held: Held) -> FloatArray:
+        """[F_j(W), ⟨W, ∇F_j(W)⟩, ∇F_j V, ∇F_jᵀ U] where W = U diag(s) Vᵀ is what was built from."""
+        W = held.built_from
+        if W is None:
+            raise TypeError("the state must be built from W before its tangent is asked for.")
+        if held.n_rows == 0:
+            return np.zeros(2 + W.rank * sum(self.shape))
+        if hasattr(self.task, "tangent"):
+            reply = np.asarray(self.task.tangent(held.state))
+            return _reply(reply, "task.tangent", (2 + W.rank * sum(self.shape),))
+        right, left = self.matvec(held, W.V), self.rmatvec(held, W.U)
+        value, inner = self.report(held)
+        if np.isnan(inner):
+            inner = np.vdot(W.U * W.s, right)
+        return np.concatenate([[value, inner], right.ravel(), left.ravel()])
+
     def linesearch(self, held: Held, scale: float, u: Array, v: Array, gamma: float) -> FloatArray:
         """[φ_j'(γ), φ_j''(γ)] along the segment from W to the atom."""
         if held.n_rows == 0:
@@ -133,6 +162,12 @@ class ShardProgram:
     def moments(self, shard: Any) -> FloatArray:
         """The shard's second moments, for tasks that need no more than their sum."""
         moments: FloatArray = self.task.moments(shard)
+        return moments
+
+    def fold_moments(self, shard: Any, n_folds: int, seed: int, before: Array) -> FloatArray:
+        """The second moments of each fold's rows; `before` has the rows before each shard."""
+        first = int(before[shard.index])
+        moments: FloatArray = self.task.fold_moments(shard, n_folds, seed, first)
         return moments
 
 

@@ -30,6 +30,9 @@ class Task(Protocol[State]):
       that need the curvature constant C_F.
     - ``expect(state, v) -> state``: the next update will be followed by ``matvec(state, v)``, so
       that both may happen in one pass over memory.
+    - ``tangent(state) -> array``: [F_j(W), ⟨W, ∇F_j(W)⟩, ∇F_j V, ∇F_jᵀ U] in one pass, for the
+      W = U diag(s) Vᵀ that the state was built from.
+    - ``renew(state, shard, W) -> state``: the same as ``stats(shard, W)``, in the old one's memory.
     - ``shape(X, y) -> (d, m)``: the shape of W, if it is not (columns of X, columns of y).
     - ``check(X, y) -> (X, y)``: refuse bad data in one sentence, return what the shards shall hold.
 

@@ -169,7 +169,8 @@ class SparkEngine:
                 self.cluster,
                 f"dfwtrace: {n_workers} resident workers",
                 serving.collect,
-                prepares=keys is not None,
+                # Tasks that run will call, or say why they cannot; Connect does not tell of them.
+                prepares=keys is not None or not self.cluster.connect,
             )
             feed = _feed(rows, invitation)
         except BaseException:

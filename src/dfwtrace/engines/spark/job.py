@@ -26,7 +26,7 @@ class BackgroundJob:
         What Spark's user interface says of it.
     action : callable
     prepares : bool
-        Whether stages come before the workers, such as to read and shuffle a DataFrame.
+        Whether its tasks may run for long before the workers call, such as to read a DataFrame.
     """
 
     def __init__(

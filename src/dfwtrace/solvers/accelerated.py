@@ -1,0 +1,276 @@
+"""Projected gradient steps, and quasi-Newton steps in the factors of W.
+
+A projected gradient step finds directions that W does not have yet and cuts off those that it no
+longer needs; it is quick where F is curved about as much in all directions. Where it is not, L-BFGS
+is quicker, on F as a function of x = (A, B, z), from which every W of the ball comes (see `ball`);
+but it cannot leave the span of W's factors. So there are phases of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
+from dfwtrace.solvers.iterate import Iterate
+from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.solvers.projection import Step, View, norm_on
+from dfwtrace.solvers.quasi_newton import Memory
+
+# Directions of a look around beyond those of W: so many, and a quarter of W's rank.
+_EXTRA = 8
+# Projected steps go on as long as each lowers F by at most this share of what the last one did.
+_QUICK = 0.5
+# And not if the rank goes on growing: far from the optimum it may be larger than it will be there.
+_GROWTHS = 3
+# Quasi-Newton steps until the next look around; then twice as many, and so on up to the last.
+_FIRST_LOOK, _LAST_LOOK = 8, 64
+# A step must lower F by this share of what its slope promises (Armijo's rule).
+_ENOUGH = 1e-4
+# A projected step gives up when L would have to be so many times what it was.
+_STEEPEST = 1e12
+# Steps within F's rounding error after which it ends, if the gap does not fall either.
+_PATIENCE = 40
+
+
+def accelerated(
+    problem: Problem, W: LowRankMatrix, start: Value, epochs: int, target: float = 0.0
+) -> Iterator[Iterate]:
+    """Yield W_1, W_2, … from W, where the shards' states and `start` are.
+
+    `target` is the gap that is sought. Ends early if nothing lowers F beyond its rounding error.
+    """
+    descent = _Descent(problem, W, start, target)
+    for t in range(epochs):
+        if not descent.step():
+            descent.return_to(W)
+            return
+        iterate = descent.iterate(t + 1)
+        W = iterate.W
+        yield iterate
+
+
+class _Descent:
+    """Where the run is, and the step from there."""
+
+    def __init__(self, problem: Problem, W: LowRankMatrix, start: Value, target: float) -> None:
+        self._problem, self._target = problem, target
+        self._rng = np.random.default_rng([problem.seed, 0xACC])
+        self._W, self._value = W, start
+        self._sigma = 0.0
+        self._point: BallPoint | None = None  # zero has no factors
+        self._orthonormal = False  # the factors of W
+        self._spare = np.zeros((problem.shape[1], 0))  # right vectors that were nearly taken in
+        self._memory = Memory(0)
+        self._lipschitz = 0.0  # L of the projected steps; not known before the first
+        self._projecting, self._last_gain = True, np.inf
+        self._growths = 0  # projected steps in a row that have made W's rank much larger
+        self._wait, self._since_look = _FIRST_LOOK, 0
+        self._gap_at_look = self._least_gap = np.inf
+        self._objective_at_look = np.inf
+        self._in_vain = 0
+        self._gamma, self._looks = 0.0, 0
+        if W.rank:
+            self._accept(evaluate_at(problem, W), 0.0)
+            self._orthonormal = True
+
+    def iterate(self, epoch: int) -> Iterate:
+        (objective, inner), gap = self._value, self._gap(self._sigma)
+        return Iterate(epoch, self._W, objective, inner, gap, self._sigma, self._gamma, self._looks)
+
+    def return_to(self, W: LowRankMatrix) -> None:
+        """Have the shards' states at W, which is where the last step ended."""
+        if self._W is not W:  # trimmed in vain
+            self._problem.restart(W)
+
+    def step(self) -> bool:
+        """One step; False if there is none that is worth it."""
+        self._looks = 0
+        if self._in_vain > _PATIENCE:
+            return False
+        if self._projecting:
+            return self._projected_step(self._look()) or self._quasi_newton_step()
+        if self._time_to_look():
+            view, gained = self._look(), self._objective_at_look - self._value.objective
+            if self._better_project(view) and self._projected_step(view):
+                return True
+            self._trim(gained)
+        return self._quasi_newton_step() or self._projected_step(self._look())
+
+    @property
+    def _noise(self) -> float:
+        """What rounding may do to a difference of F.
+
+        Rows' errors are many and of both signs. Where scores are large and F is small, as with
+        least squares that fit well, they go like the root of F(W)·F(0).
+        """
+        now, at_zero = abs(self._value.objective), abs(self._problem.objective_at_zero)
+        return self._problem.precision * max(now, float(np.sqrt(now * at_zero))) / 32.0
+
+    def _gap(self, sigma: float) -> float:
+        """⟨W, G⟩ + μσ: a lower bound of the certified gap where σ is one of σ₁(G)."""
+        return self._value.inner + self._problem.radius * sigma
+
+    # Looking around
+
+    def _time_to_look(self) -> bool:
+        gap = self._gap(self._sigma)
+        reached = gap <= self._target < self._gap_at_look
+        return reached or gap <= 0.1 * self._gap_at_look or self._since_look >= self._wait
+
+    def _better_project(self, view: View) -> bool:
+        """Whether a projected step promises more than the last quasi-Newton steps gave, each.
+
+        Or if most of the gap comes from directions that W's factors do not have.
+        """
+        inside, everywhere = self._sigma, view.sigma
+        step = self._projected(view)
+        promised = -step.slope - 0.5 * self._lipschitz * step.squared
+        given = (self._objective_at_look - self._value.objective) / max(1, self._since_look)
+        self._gap_at_look, self._since_look = self._gap(everywhere), 0
+        self._objective_at_look = self._value.objective
+        self._wait = min(2 * self._wait, _LAST_LOOK)
+        missing = self._problem.radius * (everywhere - inside)
+        return promised > given or missing > 0.5 * max(self._gap(inside), self._target)
+
+    def _look(self) -> View:
+        """The gradient in W's span and beyond, until a projected step needs no more directions."""
+        extra = _EXTRA + self._W.rank // 4
+        while True:
+            view = self._view(extra)
+            if self._projected(view).complete or extra > self._W.rank + _EXTRA:
+                return view
+            extra *= 2
+
+    def _view(self, extra: int) -> View:
+        """A step of subspace iteration on W - G/L, from W's right factors and some more vectors.
+
+        W's own left factors are in the view, so that a step in it may stay where it is.
+        """
+        W, gradient, point = self._W, self._problem.gradient, self._point
+        known = np.zeros((W.shape[0], 0)) if point is None else point.tangent.products
+        extra = max(0, min(extra, min(W.shape) - W.rank))
+        spare = self._spare[:, : max(0, extra - 2)]
+        random = self._rng.standard_normal((W.shape[1], extra - spare.shape[1]))
+        others = np.hstack([spare, random])
+        others /= np.maximum(np.linalg.norm(others, axis=0), np.finfo(np.float64).tiny)
+        images = np.hstack([known, gradient.times(others) if extra else known[:, :0]])
+        self._looks += 1
+        if self._lipschitz == 0.0:  # the first step shall reach the boundary
+            total = np.linalg.svd(images, compute_uv=False).sum()
+            self._lipschitz = float(total) / self._problem.radius or 1.0
+        moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / self._lipschitz
+        Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
+        if self._orthonormal and point is not None:  # the gradient's products with U are known
+            beyond = Q[:, W.rank :]
+            Q = np.hstack([W.U, beyond])
+            g = np.hstack([point.tangent.transposed, gradient.transpose_times(beyond)])
+        else:
+            g = gradient.transpose_times(Q)
+        return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
+
+    def _trim(self, gained: float) -> None:
+        """Drop columns of A and B that make up so little of W that the gap hardly changes.
+
+        F rises by at most σ₁(G)τ + ½Lτ² where the trace norm τ is dropped, about; but never by more
+        than half of what was gained since the last look. L-BFGS keeps its memory.
+        """
+        point = self._point
+        if point is None or self._sigma == 0.0:
+            return
+        q = float(point.x @ point.x) / (2.0 * self._problem.radius)
+        rise = 0.01 * max(0.0, self._gap(self._sigma))
+        mass = min(rise / self._sigma, np.sqrt(2.0 * rise / self._lipschitz))
+        change = trimmed(point.x, self._problem.shape, mass * q)
+        x = change(point.x)
+        if x.size == point.x.size:
+            return
+        tried = evaluate(self._problem, x)
+        allowed = max(self._noise, min(2.0 * rise, 0.5 * gained))
+        if tried.tangent.objective > point.tangent.objective + allowed:
+            self._problem.restart(self._W)
+            return
+        self._memory = self._memory.map(change)
+        self._accept(tried, self._gamma)
+        self._orthonormal = False
+
+    # Steps
+
+    def _projected(self, view: View) -> Step:
+        """The projection of W - G/L; it may at most double W's rank, about."""
+        most = 2 * (self._W.rank + _EXTRA)
+        return view.step(self._lipschitz, self._problem.radius, most)
+
+    def _projected_step(self, view: View) -> bool:
+        """W⁺, the projection of W - G/L, with F(W⁺) ≤ F(W) + ⟨G, W⁺ - W⟩ + ½L‖W⁺ - W‖²."""
+        problem, known, first = self._problem, self._value.objective, self._lipschitz
+        while True:
+            step = self._projected(view)
+            if -step.slope <= self._noise or self._lipschitz > _STEEPEST * first:
+                self._lipschitz = first
+                problem.restart(self._W)
+                return False
+            point = evaluate_at(problem, step.W)
+            gain = known - point.tangent.objective
+            curvature = _curvature(step, gain)
+            enough = -step.slope - 0.5 * self._lipschitz * step.squared
+            if gain >= max(0.0, enough) - self._noise:
+                break
+            self._lipschitz = max(2.0 * self._lipschitz, min(curvature, 100.0 * self._lipschitz))
+        self._spare = step.spare
+        self._growths = self._growths + 1 if step.W.rank > 1.5 * self._W.rank else 0
+        self._accept(point, 1.0 / self._lipschitz)
+        self._orthonormal = True
+        self._memory = Memory(point.x.size)
+        self._projecting = gain <= _QUICK * self._last_gain and self._growths < _GROWTHS
+        self._last_gain = gain if self._projecting else np.inf
+        self._objective_at_look, self._since_look = point.tangent.objective, 0
+        if -step.slope > 100.0 * self._noise:  # the curvature just seen, with some room
+            self._lipschitz = max(1.1 * curvature, 0.3 * self._lipschitz)
+        return True
+
+    def _quasi_newton_step(self) -> bool:
+        """x⁺ = x + t p along the direction of L-BFGS, t = 1 unless F is not low enough there."""
+        point = self._point
+        if point is None:
+            return False
+        self._since_look += 1
+        direction, shortest = self._memory.direction(point.gradient), 1e-4
+        if direction is None:  # the first after a projected step: a tenth of the way, or far less
+            shortest = 1e-10
+            length = float(np.linalg.norm(point.gradient))
+            if length == 0.0:
+                return False
+            direction = point.gradient * (-0.1 * float(np.linalg.norm(point.x)) / length)
+        slope, t = float(direction @ point.gradient), 1.0
+        while t > shortest:
+            tried = evaluate(self._problem, point.x + t * direction)
+            rise = tried.tangent.objective - point.tangent.objective
+            # Where rounding hides whether F falls, its slope tells (Hager and Zhang, 2005).
+            level = rise <= self._noise and float(direction @ tried.gradient) <= -0.8 * slope
+            if rise <= _ENOUGH * t * slope or level:
+                self._memory.remember(tried.x - point.x, tried.gradient - point.gradient)
+                self._accept(tried, t)
+                self._orthonormal = False
+                return True
+            t *= min(0.5, max(0.1, -slope * t / (2.0 * (rise - slope * t))))
+        self._problem.restart(self._W)
+        return False
+
+    def _accept(self, point: BallPoint, gamma: float) -> None:
+        gain = self._value.objective - point.tangent.objective
+        self._point = point if point.W.rank else None
+        self._W, self._gamma = point.W, gamma
+        self._value = Value(point.tangent.objective, point.tangent.inner)
+        # σ₁ of the gradient within the span of W's factors comes with every evaluation.
+        self._sigma = norm_on(point.tangent.products, point.W.V)
+        falls = self._gap(self._sigma) < 0.9 * self._least_gap
+        self._least_gap = min(self._least_gap, self._gap(self._sigma))
+        self._in_vain = 0 if falls or gain > self._noise else self._in_vain + 1
+
+
+def _curvature(step: Step, gain: float) -> float:
+    """Of F along a step: F(W⁺) = F(W) + ⟨G, W⁺ - W⟩ + ½·curvature·‖W⁺ - W‖²."""
+    return 2.0 * (-gain - step.slope) / step.squared if step.squared > 0.0 else 0.0

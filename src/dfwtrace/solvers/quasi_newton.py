@@ -1,0 +1,56 @@
+"""L-BFGS: a step from the last few changes of the gradient."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+
+# Bytes that the pairs of changes may take.
+_MEMORY = 1 << 28
+
+
+class Memory:
+    """The last pairs of changes (x' - x, g' - g), and the direction -H g that they tell.
+
+    Parameters
+    ----------
+    size : int
+        Numbers in x.
+    """
+
+    def __init__(self, size: int) -> None:
+        pairs = min(20, max(3, _MEMORY // (16 * max(1, size))))
+        self._pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=pairs)
+
+    def map(self, change: Callable[[FloatArray], FloatArray]) -> Memory:
+        """The same memory in other coordinates."""
+        kept = [(change(dx), change(dg)) for dx, dg, _ in self._pairs]
+        other = Memory(kept[0][0].size if kept else 0)
+        for dx, dg in kept:
+            other.remember(dx, dg)
+        return other
+
+    def remember(self, dx: FloatArray, dg: FloatArray) -> None:
+        """Keep a pair, unless its curvature ⟨dx, dg⟩ is not clearly positive."""
+        curvature = float(dx @ dg)
+        if curvature > 1e-10 * float(np.linalg.norm(dx)) * float(np.linalg.norm(dg)):
+            self._pairs.append((dx, dg, 1.0 / curvature))
+
+    def direction(self, g: FloatArray) -> FloatArray | None:
+        """-H g by the two-loop recursion (Nocedal, 1980); None before the first pair."""
+        if not self._pairs:
+            return None
+        q, shares = g.copy(), []
+        for dx, dg, inverse in reversed(self._pairs):
+            share = inverse * float(dx @ q)
+            shares.append(share)
+            q -= share * dg
+        dx, dg, inverse = self._pairs[-1]
+        q *= 1.0 / (inverse * float(dg @ dg))
+        for (dx, dg, inverse), share in zip(self._pairs, reversed(shares), strict=True):
+            q += (share - inverse * float(dg @ q)) * dx
+        return -q

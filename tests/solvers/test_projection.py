@@ -1,0 +1,139 @@
+"""Projections onto the trace-norm ball through blocks of vectors, against dense SVDs."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dfwtrace.solvers.projection import View, norm_on, spectral_norm, threshold
+
+Array = npt.NDArray[np.float64]
+D, M = 7, 5
+
+
+def random_matrix(seed: int, d: int = D, m: int = M) -> Array:
+    return np.random.default_rng(seed).standard_normal((d, m))
+
+
+def project(Z: Array, radius: float) -> Array:
+    """By bisection for θ, so that it owes nothing to `threshold`."""
+    U, s, Vt = np.linalg.svd(Z, full_matrices=False)
+    if s.sum() <= radius:
+        return Z
+    low, high = 0.0, float(s[0])
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if np.maximum(s - middle, 0.0).sum() > radius else (low, middle)
+    return (U * np.maximum(s - low, 0.0)) @ Vt
+
+
+def view_of(W: Array, G: Array, Q: Array) -> View:
+    return View(Q, W.T @ Q, G.T @ Q)
+
+
+@given(
+    st.lists(st.floats(0.0, 1e3), min_size=1, max_size=12),
+    st.floats(1e-3, 1e4),
+)
+def test_what_is_above_the_threshold_sums_up_to_the_radius(
+    values: list[float], radius: float
+) -> None:
+    s = np.sort(np.array(values))[::-1]
+    theta = threshold(s, radius)
+    above = np.maximum(s - theta, 0.0).sum()
+    assert theta >= 0.0
+    if s.sum() <= radius:
+        assert theta == 0.0
+    else:
+        assert above == pytest.approx(radius, rel=1e-9, abs=1e-9 * s[0])
+
+
+def test_equal_values_are_cut_alike() -> None:
+    assert threshold(np.full(4, 2.0), 4.0) == 1.0
+    assert threshold(np.array([5.0]), 1.0) == 4.0
+    assert threshold(np.zeros(3), 1.0) == 0.0
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (5, 7), (6, 6), (4, 1), (1, 4), (1, 1)])
+@pytest.mark.parametrize("radius", [0.1, 1.0, 5.0, 1e3])
+@pytest.mark.parametrize("lipschitz", [0.3, 10.0])
+def test_a_view_of_everything_gives_the_projection(
+    shape: tuple[int, int], radius: float, lipschitz: float
+) -> None:
+    W, G = project(random_matrix(1, *shape), radius), random_matrix(2, *shape)
+    step = view_of(W, G, np.eye(shape[0])).step(lipschitz, radius, min(shape))
+    expected = project(W - G / lipschitz, radius)
+    found = step.W.to_dense()
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-11 * radius)
+    assert step.complete
+    assert step.slope == pytest.approx(float(np.vdot(G, expected - W)), rel=1e-8)
+    assert step.squared == pytest.approx(float(np.sum((expected - W) ** 2)), rel=1e-8)
+    assert step.W.trace_norm <= radius * (1.0 + 1e-12)
+    assert step.W.rank == np.linalg.matrix_rank(expected, tol=1e-6)
+    np.testing.assert_allclose(step.W.U.T @ step.W.U, np.eye(step.W.rank), atol=1e-12)
+    np.testing.assert_allclose(step.W.V.T @ step.W.V, np.eye(step.W.rank), atol=1e-8)
+
+
+def test_a_view_of_the_leading_vectors_is_enough() -> None:
+    """Two values above θ, and a view of three left vectors: the other four are not missed."""
+    U = np.linalg.qr(random_matrix(3, D, D))[0]
+    V = np.linalg.qr(random_matrix(4, M, M))[0]
+    Z = (U[:, :M] * [9.0, 8.0, 1.0, 0.5, 0.1]) @ V.T
+    whole = project(Z, 3.0)
+    zero = np.zeros((D, M))
+    step = view_of(zero, -Z, U[:, :3]).step(1.0, 3.0, M)
+    assert step.complete
+    assert step.W.rank == 2
+    np.testing.assert_allclose(step.W.to_dense(), whole, atol=1e-12)
+    # The vector that was cut off comes first among those to spare.
+    spare = step.spare[:, 0] / np.linalg.norm(step.spare[:, 0])
+    assert abs(spare @ V[:, 2]) == pytest.approx(1.0)
+    short = view_of(zero, -Z, U[:, :2]).step(1.0, 30.0, M)
+    assert not short.complete
+
+
+def test_a_limit_of_the_rank_keeps_the_step_in_the_ball() -> None:
+    W, G = np.zeros((D, M)), random_matrix(5)
+    step = view_of(W, G, np.eye(D)).step(0.1, 4.0, 2)
+    U, s, Vt = np.linalg.svd(-10.0 * G)
+    best = project((U[:, :2] * s[:2]) @ Vt[:2], 4.0)
+    assert step.W.rank <= 2
+    assert step.W.trace_norm <= 4.0 * (1.0 + 1e-12)
+    np.testing.assert_allclose(step.W.to_dense(), best, atol=1e-9)
+
+
+def test_nothing_to_move_gives_zero() -> None:
+    zero = np.zeros((D, M))
+    step = view_of(zero, zero, np.eye(D)).step(1.0, 1.0, M)
+    assert step.W.rank == 0
+    assert (step.slope, step.squared) == (0.0, 0.0)
+
+
+def test_where_the_gradient_vanishes_the_step_stays() -> None:
+    W = project(random_matrix(6), 2.0)
+    step = view_of(W, np.zeros_like(W), np.eye(D)).step(1.0, 2.0, M)
+    np.testing.assert_allclose(step.W.to_dense(), W, rtol=0.0, atol=1e-12)
+    assert step.squared <= 1e-24
+
+
+def test_sigma_of_a_view_is_a_lower_bound_that_is_tight_for_a_view_of_everything() -> None:
+    G, Q = random_matrix(7), np.linalg.qr(random_matrix(8, D, 3))[0]
+    sigma = float(np.linalg.norm(G, 2))
+    assert view_of(0 * G, G, Q).sigma < sigma
+    assert view_of(0 * G, G, np.eye(D)).sigma == pytest.approx(sigma)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_norm_on_a_span_is_that_of_an_orthonormal_basis(rank: int) -> None:
+    G, B = random_matrix(9), random_matrix(10, M, rank)
+    expected = np.linalg.norm(G @ np.linalg.qr(B)[0], 2)
+    assert norm_on(G @ B, B) == pytest.approx(expected)
+    twice = np.hstack([B, B[:, :1]])  # a column that adds nothing to the span
+    assert norm_on(G @ twice, twice) == pytest.approx(expected)
+
+
+def test_norm_on_no_span_is_zero() -> None:
+    assert norm_on(np.zeros((D, 0)), np.zeros((M, 0))) == 0.0
+    assert norm_on(np.zeros((D, 2)), np.zeros((M, 2))) == 0.0
+    assert spectral_norm(np.zeros((D, 0))) == 0.0
