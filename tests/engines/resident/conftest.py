@@ -38,7 +38,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same behaviour sooner: no test asserts how long anything took."""
     monkeypatch.setattr(crew, "HEARTBEAT", 0.1)
     monkeypatch.setattr(pulse, "HEARTBEAT", 0.1)
-    monkeypatch.setattr(lines, "_GRACE", 1.0)
+    monkeypatch.setattr(lines, "GRACE", 1.0)
 
 
 @pytest.fixture

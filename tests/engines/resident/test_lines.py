@@ -19,7 +19,7 @@ from dfwtrace.engines.resident.wire import HEADER, Kind, pack, send
 
 @pytest.fixture(autouse=True)
 def brief_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_GRACE", 0.4)
+    monkeypatch.setattr(lines, "GRACE", 0.4)
 
 
 def said(kind: Kind, *values: Any, sequence: int = 0) -> bytes:

@@ -11,13 +11,15 @@ from typing import Protocol, cast
 
 from dfwtrace.engines.failures import CrewLostError, WorkerError
 from dfwtrace.engines.resident.invitation import VERSION, Invitation
-from dfwtrace.engines.resident.lines import Lines, Link, Member
+from dfwtrace.engines.resident.lines import GRACE, Lines, Link, Member
 from dfwtrace.engines.resident.reception import Caller, Reception
 from dfwtrace.engines.resident.topology import DRIVER, parents
 from dfwtrace.engines.resident.wire import FrameReader, Kind, Value, pack, send
 from dfwtrace.shards import shard_bounds
 
 _POLL = 0.02
+# Seconds for a worker to be heard that had not even been let in when the job ended.
+_GRACE_FOR_NOBODY = 0.5
 # Part of `start_timeout` after which a job is asked again whether it is preparing something.
 _ASK = 0.1
 
@@ -98,7 +100,7 @@ class Assembly:
                 raise self._feeding_error
             failure = self._job.failure()
             if failure is not None:
-                self._lines.hear_out()
+                self._hear_out()
                 raise failure
             now = time.monotonic()
             if wanted is None or now < asked + _ASK * patience:
@@ -108,6 +110,20 @@ class Assembly:
                 prepared = now
             elif now > prepared + patience:
                 self._give_up(wanted)
+
+    def _hear_out(self) -> None:
+        """The job has ended. A worker's own word comes first, and may be on its way still."""
+        end = time.monotonic() + (GRACE if self._lines.members else _GRACE_FOR_NOBODY)
+        while time.monotonic() < end:
+            with suppress(queue.Empty):
+                self._welcome(self._reception.callers.get(timeout=_POLL))
+            try:
+                self._lines.listen(0.0)
+            except CrewLostError as lost:
+                if lost.traceback is not None:
+                    raise
+            if self._lines.members and not self._lines.anybody:
+                return
 
     def _give_up(self, wanted: str) -> None:
         """Trying again would take as long and end the same."""

@@ -29,8 +29,8 @@ SILENCE = 15.0 * HEARTBEAT
 #: Seconds in which a worker at work has used no processor, after which it counts as hung. It is
 #: what Spark itself waits for a machine (spark.network.timeout).
 STALL = 120.0
-# After a connection broke, seconds to wait for the word of the worker that broke it.
-_GRACE = 2.0
+#: After a connection broke, seconds to wait for the word of the worker that broke it.
+GRACE = 2.0
 _POLL = 0.02
 
 
@@ -119,15 +119,10 @@ class Lines:
         for member in self.members.values():
             member.heard = now
 
-    def hear_out(self) -> None:
-        """The job has ended. A worker's own word comes first, and may be on its way still."""
-        end = time.monotonic() + _GRACE
-        while self._selector.get_map() and time.monotonic() < end:
-            try:
-                self.listen(_POLL)
-            except CrewLostError as lost:
-                if lost.traceback is not None:
-                    raise
+    @property
+    def anybody(self) -> bool:
+        """Whether a line is open still."""
+        return bool(self._selector.get_map())
 
     def hang_up(self) -> None:
         """Close every connection; also wakes a thread that is sending on one."""
@@ -189,7 +184,7 @@ class Lines:
     def _suspect(self, symptom: CrewLostError) -> None:
         """A line broke. The worker that is to blame has a little time to say why."""
         if self._symptom is None:
-            self._symptom = (time.monotonic() + _GRACE, symptom)
+            self._symptom = (time.monotonic() + GRACE, symptom)
 
     def _forget(self, sock: socket.socket) -> None:
         with suppress(KeyError, ValueError):
