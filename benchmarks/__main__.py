@@ -97,7 +97,7 @@ def _measure(
             began = time.perf_counter()
             rows = module.run(scale, repeat)
             took = time.perf_counter() - began
-    except spark_session.NoSparkError as lacking:
+    except (spark_session.NoSparkError, ModuleNotFoundError) as lacking:
         console.print(f"{title}\nleft out: {lacking}.")
         return []
     judged = scale == "full" and not (module.TIMED and others.share > _BUSY)

@@ -1,4 +1,4 @@
-"""Real data sets, in the folder that DFWTRACE_DATA names or in shared/data beside the checkout."""
+"""Real data sets, in the folder that the variable DFWTRACE_DATA names."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class Split(NamedTuple):
 
 
 def folder() -> Path:
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    return Path(os.environ.get("DFWTRACE_DATA", beside))
+    return Path(os.environ.get("DFWTRACE_DATA", "data"))
 
 
 def clinc150() -> Split | None:
