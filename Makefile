@@ -2,7 +2,7 @@
 # make test   sets up what the tests need, then runs the linters and all tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test coverage lint bench clean
 
 # The first Python of at least 3.11 that is on the path; PYTHON=… overrules it.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -13,6 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --progre
 help:
 	@echo "make demo    set up .venv, train on this machine, show the result"
 	@echo "make test    set up what the tests need, lint, run all tests"
+	@echo "make coverage the same tests, and which lines they run"
 	@echo "make lint    ruff, mypy --strict, import-linter"
 	@echo "make bench   speed, as ratios measured side by side"
 	@echo "make clean   remove .venv and everything that was built"
@@ -38,6 +39,9 @@ demo: .venv/installed
 
 test: .venv/installed-dev lint
 	@tools/test.sh
+
+coverage: .venv/installed-dev
+	@tools/test.sh coverage
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -26,8 +26,8 @@ from dfwtrace.engines.resident import lines
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "SILENCE", 2.0)
-    monkeypatch.setattr(lines, "STALL", 1.5)
+    monkeypatch.setattr(lines, "SILENCE", 4.0)
+    monkeypatch.setattr(lines, "STALL", 3.0)
 
 
 def name_of(engine: CrewEngine, index: int) -> str:
@@ -91,7 +91,7 @@ def test_one_who_computes_and_one_who_waits_for_it_are_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than a worker may be at work to no avail."""
-    monkeypatch.setattr(lines, "STALL", 0.6)
+    monkeypatch.setattr(lines, "STALL", 2.5)
 
     def wait(method: str) -> None:
         flags = tmp_path / method
