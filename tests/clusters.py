@@ -24,6 +24,9 @@ LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 
 PATIENCE = 120.0  # seconds; only a machine that is broken or very busy needs more than ten of them
 
+# These Java processes are short-lived: the second compiler would take more time than it gives.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -33,6 +36,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     # A Python worker that hangs is killed so soon after its task; Spark's own value is 2 s.
     "spark.python.task.killTimeout": "200ms",
     # Tests kill executors on purpose: the master must never give up on replacing them.
@@ -108,6 +112,7 @@ class Sessions:
         os.environ.update(spark_environment(self._scratch))
         conf = SparkConf(loadDefaults=False)
         conf.set("spark.driver.memory", SETTINGS["spark.driver.memory"])
+        conf.set("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         conf.set("spark.sql.warehouse.dir", str(self._scratch / "warehouse"))
         with warnings.catch_warnings():
             # PySpark forks with a preexec_fn, which Python 3.12 deprecates beside other threads.
@@ -240,6 +245,7 @@ def spark_environment(scratch: Path) -> dict[str, str]:
         "SPARK_HOME": str(spark_home(scratch)),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(scratch / "local"),
+        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
 from dfwtrace.kernels import gram_advance, softmax_advance, softmax_along
-from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
+from dfwtrace.losses import UNWEIGHTED, Loss, MultinomialLoss, SquaredLoss
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 SEEDS = st.integers(0, 2**32 - 1)
@@ -43,7 +43,8 @@ def test_softmax_kernel_equals_scipy(n: int, m: int, scale: float, seed: int, dt
     S, y, q, v = random_scores(n, m, scale, seed, dtype)
     expected_scores = 0.75 * S.astype(np.float64) + np.outer(q, v)
     R, product, ahead = np.full_like(S, np.nan), np.full(n, np.nan, dtype), v[::-1].copy()
-    value, inner = softmax_advance(S, y, dtype(0.75), q, v, R, ahead, product)
+    b = np.zeros(m, dtype)
+    value, inner = softmax_advance(S, y, dtype(0.75), q, v, R, ahead, product, UNWEIGHTED, b)
     assert S.dtype == R.dtype == dtype
     rounding = 8 * eps(dtype) * max(scale, 1.0)
     np.testing.assert_allclose(S, expected_scores, rtol=0, atol=rounding)
@@ -64,13 +65,17 @@ def test_extreme_scores_give_no_nan(dtype: Any, low: float, high: float) -> None
     y = np.array([0, 0, 2])
     R, product = np.empty_like(S), np.empty(3, dtype)
     still, ones = np.zeros(3, dtype), np.ones(3, dtype)
-    value, inner = softmax_advance(S.copy(), y, dtype(1), still, still, R, ones, product)
+    value, inner = softmax_advance(
+        S.copy(), y, dtype(1), still, still, R, ones, product, UNWEIGHTED, still
+    )
     expected_value, residual = reference(S, y)
     assert value == pytest.approx(expected_value, rel=1e-6)
     np.testing.assert_allclose(R, residual, atol=4 * eps(dtype))
     np.testing.assert_allclose(product, 0.0, atol=4 * eps(dtype))
     assert inner == pytest.approx(float(np.vdot(S, residual)), rel=1e-6, abs=1e-2)
-    slope, curvature = softmax_along(S, y, dtype(0.5), still, still, np.empty(3, dtype))
+    slope, curvature = softmax_along(
+        S, y, dtype(0.5), still, still, np.empty(3, dtype), UNWEIGHTED, still
+    )
     assert np.isfinite(slope)
     assert np.isfinite(curvature)
     assert curvature >= 0.0
@@ -83,7 +88,8 @@ def test_probabilities_keep_their_digits_however_small(dtype: Any) -> None:
     S = np.column_stack([np.zeros_like(x), -x])
     R, product = np.empty_like(S), np.empty_like(x)
     rows, row = np.zeros_like(x), np.zeros(2, dtype)
-    softmax_advance(S, np.zeros(x.size, np.int64), dtype(1), rows, row, R, row, product)
+    y = np.zeros(x.size, np.int64)
+    softmax_advance(S, y, dtype(1), rows, row, R, row, product, UNWEIGHTED, row)
     expected = 1.0 / (1.0 + np.exp(x.astype(np.float64)))
     np.testing.assert_allclose(R[:, 1], expected, rtol=4 * eps(dtype))
     np.testing.assert_allclose(R[:, 0], -expected, rtol=4 * eps(dtype))
@@ -94,7 +100,8 @@ def test_line_derivatives_equal_mean_and_variance(
     n: int, m: int, scale: float, seed: int, dtype: Any, gamma: float
 ) -> None:
     S, y, q, v = random_scores(n, m, scale, seed, dtype)
-    slope, curvature = softmax_along(S, y, dtype(gamma), q, v, np.empty(m, dtype))
+    scratch, b = np.empty(m, dtype), np.zeros(m, dtype)
+    slope, curvature = softmax_along(S, y, dtype(gamma), q, v, scratch, UNWEIGHTED, b)
     D = np.outer(q.astype(np.float64), v) - S
     p = softmax(S + float(dtype(gamma)) * D, axis=1)
     mean = (p * D).sum(axis=1)
@@ -205,3 +212,117 @@ def test_labels_may_be_looked_at_some_at_a_time() -> None:
 def test_a_number_of_classes_is_a_whole_number_from_two(n_classes: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="n_classes"):
         MultinomialLoss(n_classes)
+
+
+# Weights and an intercept
+
+
+def weighted_case(n: int, m: int, scale: float, seed: int, dtype: Any) -> tuple[Any, ...]:
+    """Scores, labels, q, v, weights (some of them 0) and b."""
+    S, y, q, v = random_scores(n, m, scale, seed, dtype)
+    rng = np.random.default_rng([seed, 1])
+    weights = rng.choice([0.0, 0.5, 1.0, 3.0, rng.uniform(0, 2)], n).astype(dtype)
+    return S, y, q, v, weights, rng.uniform(-2, 2, m).astype(dtype)
+
+
+@given(st.integers(1, 6), st.integers(1, 40), SCALES, SEEDS, DTYPES)
+def test_softmax_kernel_with_weights_and_b_equals_scipy(
+    n: int, m: int, scale: float, seed: int, dtype: Any
+) -> None:
+    S, y, q, v, weights, b = weighted_case(n, m, scale, seed, dtype)
+    R, product, ahead = np.full_like(S, np.nan), np.full(n, np.nan, dtype), v[::-1].copy()
+    value, inner = softmax_advance(S, y, dtype(0.75), q, v, R, ahead, product, weights, b)
+    moved = S.astype(np.float64) + b
+    residual = weights[:, None] * reference(moved, y)[1]
+    own = -log_softmax(moved, axis=1)[np.arange(n), y]
+    rounding = 8 * eps(dtype) * max(scale, 4.0)
+    assert value == pytest.approx(float(weights @ own), abs=16 * n * m * rounding)
+    np.testing.assert_allclose(R, residual, rtol=0, atol=16 * m * rounding)
+    assert inner == pytest.approx(
+        float(np.vdot(S, residual)), abs=32 * n * m * rounding * max(scale, 1.0)
+    )
+    np.testing.assert_allclose(product, residual @ ahead, rtol=0, atol=16 * m * rounding)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_squared_kernel_with_weights_and_b_equals_numpy(dtype: Any) -> None:
+    S, _, q, v, weights, b = weighted_case(700, 3, 1.0, 0, dtype)
+    Y = np.random.default_rng(2).standard_normal((700, 3))
+    R, product = np.empty_like(S), np.empty_like(q)
+    moved = 0.75 * S.astype(np.float64) + np.outer(q, v)
+    error = moved + b - Y
+    value, inner = SquaredLoss().advance(S, Y, 0.75, q, v, R, v, product, weights, b)
+    residual = weights[:, None] * error
+    rtol = 1e-5 if dtype is np.float32 else 1e-12
+    np.testing.assert_allclose(S, moved, atol=10 * rtol)
+    np.testing.assert_allclose(R, residual, atol=10 * rtol)
+    np.testing.assert_allclose(product, residual @ v, atol=30 * rtol)
+    assert value == pytest.approx(0.5 * float(np.vdot(error, residual)), rel=rtol)
+    assert inner == pytest.approx(float(np.vdot(moved, residual)), rel=rtol, abs=700 * rtol)
+
+
+@pytest.mark.parametrize("loss", [SquaredLoss(), MultinomialLoss()])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_kernels_with_weights_do_what_any_loss_does(loss: Loss, dtype: Any) -> None:
+    """Also in the last, shorter block of rows, and for weights that come many times."""
+    S, y, q, v, weights, b = weighted_case(600, 5, 3.0, 0, dtype)
+    y = y if isinstance(loss, MultinomialLoss) else np.random.default_rng(1).normal(size=(600, 5))
+
+    class Plain(type(loss)):  # type: ignore[misc]
+        kernel = None
+
+        def evaluate(self, S: Any, y: Any, R: Any) -> float:
+            return loss.evaluate(S, y, R)
+
+        evaluate_weighted = Loss.evaluate_weighted
+        along = Loss.along
+
+        def curvature(self, S: Any, R: Any, D: Any) -> float:
+            if isinstance(loss, SquaredLoss):
+                return float(np.vdot(D, D))
+            p = softmax(S.astype(np.float64), axis=1)
+            return float((p * D**2).sum() - ((p * D).sum(axis=1) ** 2).sum())
+
+    results = []
+    for one in (loss, Plain()):
+        scores, R, product = S.copy(), np.empty_like(S), np.empty_like(q)
+        told = one.advance(scores, y, 0.5, q, v, R, v, product, weights, b)
+        assert R.dtype == product.dtype == dtype
+        results.append((*told, *one.along(S, y, 0.3, q, v, weights, b), scores, R, product))
+    rtol = 2e-4 if dtype is np.float32 else 1e-11
+    for fast, plain in zip(*results, strict=True):
+        np.testing.assert_allclose(fast, plain, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("loss", [SquaredLoss(), MultinomialLoss()])
+@pytest.mark.parametrize("gamma", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_line_derivatives_are_those_of_the_weighted_value(
+    loss: Loss, gamma: float, seed: int
+) -> None:
+    S, y, q, v, weights, b = weighted_case(30, 4, 2.0, seed, np.float64)
+    y = y if isinstance(loss, MultinomialLoss) else np.random.default_rng(1).normal(size=(30, 4))
+
+    def value(at: float) -> float:
+        moved = S + at * (np.outer(q, v) - S) + b
+        return loss.evaluate_weighted(moved, y, np.empty_like(S), weights)
+
+    slope, curvature = loss.along(S, y, gamma, q, v, weights, b)
+    h = 1e-4
+    below, here, above = value(gamma - h), value(gamma), value(gamma + h)
+    assert slope == pytest.approx((above - below) / (2 * h), rel=1e-6, abs=1e-6)
+    assert curvature == pytest.approx((above - 2 * here + below) / h**2, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("loss", [SquaredLoss(), MultinomialLoss()])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_of_one_and_no_b_change_nothing(loss: Loss, dtype: Any) -> None:
+    S, y, q, v, _, _ = weighted_case(50, 4, 2.0, 0, dtype)
+    y = y if isinstance(loss, MultinomialLoss) else np.random.default_rng(1).normal(size=(50, 4))
+    results = []
+    for extra in ((), (np.ones(50, dtype), np.zeros(4, dtype))):
+        scores, R, product = S.copy(), np.empty_like(S), np.empty_like(q)
+        told = loss.advance(scores, y, 0.5, q, v, R, v, product, *extra)
+        results.append((*told, *loss.along(S, y, 0.3, q, v, *extra), scores, R, product))
+    for plain, weighted in zip(*results, strict=True):
+        np.testing.assert_allclose(weighted, plain, rtol=8 * eps(dtype), atol=8 * eps(dtype))

@@ -184,7 +184,11 @@ def test_threads_and_shards_of_every_run_are_given_back(data: dict[str, Any]) ->
 
 def folds_of_rows(X: Any, y: Any, n_folds: int, seed: int, n_shards: int) -> Any:
     """The fold of every row, where each shard deals out its own."""
-    return np.concatenate([folds_of(shard, n_folds, seed) for shard in split_rows(X, y, n_shards)])
+    told, before = [], 0
+    for shard in split_rows(X, y, n_shards):
+        told.append(folds_of(shard, n_folds, seed, before))
+        before += shard.n_rows
+    return np.concatenate(told)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +297,199 @@ def test_without_folds_there_is_no_best_radius(multitask: tuple[Any, Any]) -> No
     path = dt.path(dt.LeastSquares(), *multitask, radii=[1.0])
     with pytest.raises(ValueError, match=r"best needs validation losses: ask for folds\."):
         _ = path.best
+
+
+# An intercept, weights, and folds that are told
+
+FOLD_FORMS = [(name, form) for name, form in FORMS if form != "dense"]
+
+
+def validation_losses(name: str, X: Any, y: Any, weights: Any, result: dt.Result) -> float:
+    """The mean loss of a row, in plain NumPy."""
+    X = (X.toarray() if sp.issparse(X) else X).astype(np.float64)
+    S = X @ result.W.to_dense() + (0.0 if result.intercept is None else result.intercept)
+    if name == "least squares":
+        of_rows = 0.5 * np.square(S - y).sum(axis=1)
+    else:
+        of_rows = logsumexp(S, axis=1) - S[np.arange(len(y)), y]
+    return float(np.average(of_rows, weights=weights))
+
+
+@pytest.fixture(scope="module")
+def uncentred(multitask: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
+    """Features and targets that an intercept matters for; every class occurs in every fold."""
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=0)
+    return {
+        "least squares": (multitask[0] + 3.0, multitask[1] + np.arange(5.0)),
+        "multinomial": (X + 3.0, y),
+    }
+
+
+@pytest.mark.parametrize(("name", "form"), FOLD_FORMS)
+@pytest.mark.parametrize(("intercept", "weighted"), [(False, True), (True, False), (True, True)])
+def test_told_folds_are_refits_on_the_training_rows(
+    name: str, form: str, intercept: bool, weighted: bool, uncentred: dict[str, Any]
+) -> None:
+    X, y = uncentred[name]
+    X = X if intercept else X - 3.0
+    rng = np.random.default_rng(0)
+    fold_of = rng.permutation(np.arange(60) % 2) - (rng.random(60) < 0.1) * 5  # some in none
+    assert (fold_of < 0).any()
+    weights = rng.integers(0, 4, 60) if weighted else None
+    radii = [1.5, 0.3]
+    options: Any = {"representation": form, "engine": ENGINE, "tol": 1e-4, "intercept": intercept}
+    path = dt.path(TASKS[name], X, y, radii=radii, folds=fold_of, sample_weight=weights, **options)
+    assert path.validation is not None
+    assert path.validation.shape == (2, 2)
+    assert [len(results) for results in path.fold_results] == [2, 2]
+    task = dt.Multinomial(4) if name == "multinomial" else TASKS[name]
+    for fold in range(2):
+        learn, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+        inside = None if weights is None else weights[learn]
+        outside = None if weights is None else weights[held_out]
+        for place, radius in enumerate(radii):
+            found = path.fold_results[fold][place]
+            refit = dt.solve(
+                task,
+                X[learn],
+                y[learn],
+                radius=radius,
+                sample_weight=inside,
+                solver="accelerated",
+                **options,
+            )
+            assert (found.intercept is not None) == intercept
+            assert found.objective_at_zero == pytest.approx(refit.objective_at_zero, rel=1e-9)
+            rounding = 1e-11 * refit.objective_at_zero
+            assert abs(found.objective - refit.objective) <= max(found.gap, refit.gap) + rounding
+            expected = validation_losses(name, X[held_out], y[held_out], outside, found)
+            assert path.validation[place, fold] == pytest.approx(expected, rel=1e-8)
+            again = validation_losses(name, X[held_out], y[held_out], outside, refit)
+            assert path.validation[place, fold] == pytest.approx(again, rel=5e-2)
+    assert path.best == np.argmin(path.validation.mean(axis=1))
+
+
+@pytest.mark.parametrize(("name", "form"), FOLD_FORMS)
+def test_results_of_a_path_with_an_intercept_are_those_of_runs_of_their_own(
+    name: str, form: str, uncentred: dict[str, Any]
+) -> None:
+    weights = np.random.default_rng(0).uniform(0.1, 2.0, 60)
+    options: Any = {"representation": form, "engine": ENGINE, "tol": 1e-4, "intercept": True}
+    options |= {"sample_weight": weights}
+    fold_of = np.arange(60) % 2
+    for folds in (None, fold_of):
+        path = dt.path(TASKS[name], *uncentred[name], radii=[0.3, 1.0], folds=folds, **options)
+        assert (path.validation is None) == (folds is None)
+        assert len(path.fold_results) == (0 if folds is None else 2)
+        for radius, result in zip([0.3, 1.0], path.results, strict=True):
+            alone = dt.solve(
+                TASKS[name], *uncentred[name], radius=radius, solver="accelerated", **options
+            )
+            rounding = 1e-11 * alone.objective_at_zero
+            assert result.status == "optimal"
+            assert abs(result.objective - alone.objective) <= max(result.gap, alone.gap) + rounding
+            X, y = uncentred[name]
+            value = weights.sum() * validation_losses(name, X, y, weights, result)
+            assert result.objective == pytest.approx(value, rel=1e-9)
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_moments_of_folds_with_an_intercept_take_any_layout(
+    layout: Any, dtype: Any, uncentred: dict[str, Any]
+) -> None:
+    X, Y = uncentred["least squares"]
+    X, fold_of = X.astype(dtype), np.arange(60) % 3
+    options: Any = {"radii": [1.0], "folds": fold_of, "intercept": True, "tol": 1e-5}
+    plain = dt.path(dt.LeastSquares(), X.astype(np.float64), Y, representation="gram", **options)
+    other = dt.path(dt.LeastSquares(), layout(X), Y, representation="gram", **options)
+    np.testing.assert_allclose(other.validation, plain.validation, rtol=1e-3)  # type: ignore[arg-type]
+
+
+def test_folds_far_from_zero_keep_their_digits(multitask: tuple[Any, Any]) -> None:
+    X, Y = multitask
+    options: Any = {"radii": [1.0], "folds": np.arange(60) % 3, "intercept": True, "tol": 1e-6}
+    near, far = (
+        dt.path(dt.LeastSquares(), X + shift, Y - shift, representation="gram", **options)
+        for shift in (0.0, 1e4)
+    )
+    np.testing.assert_allclose(far.validation, near.validation, rtol=1e-3)  # type: ignore[arg-type]
+    assert far.validation is not None
+    for fold, (result,) in enumerate(far.fold_results):
+        rows = np.arange(60) % 3 == fold
+        expected = validation_losses("least squares", X[rows] + 1e4, Y[rows] - 1e4, None, result)
+        assert far.validation[0, fold] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "form"), FOLD_FORMS)
+def test_all_runs_learn_from_rows_in_no_fold(
+    name: str, form: str, uncentred: dict[str, Any]
+) -> None:
+    """One fold is enough then, and how negative a number is does not matter."""
+    X, y = uncentred[name]
+    options: Any = {"radii": [1.0], "representation": form, "engine": ENGINE, "intercept": True}
+    fold_of = np.where(np.arange(60) < 15, 0, -1)
+    path = dt.path(TASKS[name], X, y, folds=fold_of, **options)
+    assert path.validation is not None
+    assert path.validation.shape == (1, 1)
+    task = dt.Multinomial(4) if name == "multinomial" else TASKS[name]
+    alone = dt.path(task, X[15:], y[15:], **options).results[0]
+    found = path.fold_results[0][0]
+    assert abs(found.objective - alone.objective) <= max(found.gap, alone.gap)
+    expected = validation_losses(name, X[:15], y[:15], None, found)
+    assert path.validation[0, 0] == pytest.approx(expected, rel=1e-8)
+    same = dt.path(TASKS[name], X, y, folds=list(np.where(fold_of < 0, -7, 0)), **options)
+    np.testing.assert_array_equal(same.validation, path.validation)  # type: ignore[arg-type]
+
+
+def test_told_folds_are_those_made_at_random_if_they_are_the_same(
+    multitask: tuple[Any, Any],
+) -> None:
+    fold_of = folds_of_rows(*multitask, 4, 3, 3)
+    options: Any = {"radii": [1.0], "engine": ENGINE, "seed": 3, "representation": "gram"}
+    for intercept in (False, True):
+        random, told = (
+            dt.path(dt.LeastSquares(), *multitask, folds=folds, intercept=intercept, **options)
+            for folds in (4, fold_of)
+        )
+        np.testing.assert_array_equal(told.validation, random.validation)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "form"), FOLD_FORMS)
+def test_a_fold_of_rows_that_count_nothing_has_no_loss(
+    name: str, form: str, uncentred: dict[str, Any]
+) -> None:
+    fold_of = np.arange(60) % 3
+    weights = np.where(fold_of == 1, 0.0, 1.0)
+    path = dt.path(
+        TASKS[name],
+        *uncentred[name],
+        radii=[1.0],
+        folds=fold_of,
+        sample_weight=weights,
+        intercept=True,
+        representation=form,
+    )
+    assert path.validation is not None
+    assert path.validation[0, 1] == 0.0
+    assert (path.validation[0, [0, 2]] > 0.0).all()
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_folds_that_leave_no_weight_to_learn_from_are_refused(
+    name: str, form: str, uncentred: dict[str, Any]
+) -> None:
+    fold_of = np.arange(60) % 2
+    with pytest.raises(ValueError, match=r"^(sample_weight|folds) .*\.$"):
+        dt.path(
+            TASKS[name],
+            *uncentred[name],
+            radii=[1.0],
+            folds=fold_of,
+            sample_weight=(fold_of == 0).astype(float),
+            intercept=True,
+            representation=form,
+        )
 
 
 # A task of one's own
@@ -409,6 +606,42 @@ def test_bad_arguments_are_refused_in_one_sentence_before_any_work(
     assert message.startswith(name)
     assert message.endswith(".")
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "folds",
+    [
+        np.zeros(59, int),
+        np.zeros((60, 1), int),
+        np.zeros(0, int),
+        np.zeros(60, int),  # nothing to learn from
+        np.full(60, -1),
+        np.arange(60) % 2 + 1,  # no fold 0
+        np.arange(60) % 2 * 2,  # no fold 1
+        np.zeros(60),
+        np.arange(60) % 2 == 0,
+        ["a"] * 60,
+        [None] * 60,
+        np.r_[np.nan, np.zeros(59)],
+    ],
+)
+def test_bad_folds_of_rows_are_refused_in_one_sentence(
+    folds: Any, multitask: tuple[Any, Any]
+) -> None:
+    for form in ("gram", "implicit"):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            dt.path(
+                dt.LeastSquares(),
+                *multitask,
+                radii=[1.0],
+                folds=folds,
+                representation=form,
+                engine=Untouched(),
+            )
+        message = str(caught.value)
+        assert message.startswith("folds must")
+        assert message.endswith(".")
+        assert "\n" not in message
 
 
 def test_folds_of_more_than_the_rows_are_refused_with_their_number(

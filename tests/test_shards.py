@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def test_block_products_equal_the_whole_ones(n: int, d: int, rows: int, layout: 
     X = random_rows(n, d)
     blocks = RowBlocks(layout(X), rows)
     assert blocks.shape == (n, d)
-    assert sum(r.stop - r.start for r, _, _ in blocks) == n
+    assert sum(block.rows.stop - block.rows.start for block in blocks) == n
     for tail in ((), (3,), (0,)):
         U, T = rng.standard_normal((d, *tail)), rng.standard_normal((n, *tail))
         np.testing.assert_allclose(blocks.times(U), X @ U, atol=1e-12)
@@ -191,3 +192,24 @@ def test_compressed_rows_share_their_arrays(n: int) -> None:
     assert all(a is b for a, b in [(rows.data, X.data), (rows.indices, X.indices)])
     assert rows.indptr is X.indptr
     np.testing.assert_array_equal(rows.toarray(), X.toarray())
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 50), st.sampled_from(LAYOUTS))
+def test_products_with_a_centre_are_those_of_centred_rows(
+    n: int, d: int, rows: int, layout: Any
+) -> None:
+    rng = np.random.default_rng([n, d])
+    X, centre = random_rows(n, d), rng.standard_normal(d)
+    blocks = RowBlocks(layout(X), rows, centre)
+    for copy in (blocks, pickle.loads(pickle.dumps(blocks))):
+        for tail in ((), (3,), (0,)):
+            U, T = rng.standard_normal((d, *tail)), rng.standard_normal((n, *tail))
+            np.testing.assert_allclose(copy.times(U), (X - centre) @ U, atol=1e-12)
+            np.testing.assert_allclose(copy.transpose_times(T), (X - centre).T @ T, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products_with_a_centre_keep_their_types(layout: Any) -> None:
+    blocks = RowBlocks(layout(random_rows(9, 4, np.float32)), 4, np.ones(4))
+    assert blocks.times(np.ones((4, 2))).dtype == np.float32
+    assert blocks.transpose_times(np.ones((9, 2), np.float32)).dtype == np.float64

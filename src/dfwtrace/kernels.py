@@ -114,11 +114,20 @@ def _overload_exp(x: Any) -> Any:
 
 @_compiled(fastmath=_SUMS)
 def softmax_advance(
-    S: Array, y: Array, decay: float, q: Array, v: Array, R: Array, ahead: Array, product: Array
+    S: Array,
+    y: Array,
+    decay: float,
+    q: Array,
+    v: Array,
+    R: Array,
+    ahead: Array,
+    product: Array,
+    weights: Array,
+    b: Array,
 ) -> tuple[float, float]:
-    """S ← decay·S + q vᵀ, R ← softmax(S) - onehot(y), product ← R·ahead.
+    """S ← decay·S + q vᵀ, R ← weights·(softmax(S + b) - onehot(y)), product ← R·ahead.
 
-    Returns (Σ -log softmax(S)_y, ⟨S, R⟩).
+    Returns (Σ -weights·log softmax(S + b)_y, ⟨S, R⟩). Without any weights, all of them are 1.
     """
     n, m = S.shape
     zero = S.dtype.type(0)
@@ -131,17 +140,18 @@ def softmax_advance(
         for j in range(m):
             score = decay * scores[j] + q_i * v[j]
             scores[j] = score
-            highest = _larger(highest, score)
+            highest = _larger(highest, score + b[j])
         total = zero
         for j in range(m):
-            weight = _exp(scores[j] - highest)
+            weight = _exp(scores[j] + b[j] - highest)
             residual[j] = weight
             total += weight
         # The label's residual p_y - 1 is minus the sum of the others: nothing cancels as p_y → 1.
         label = y[i]
         own = scores[label]
         residual[label] = zero
-        inverse = one / total
+        weight_of_row = weights[i] if weights.size else one
+        inverse = weight_of_row / total
         others = zero
         row_inner = zero
         row_product = zero
@@ -153,71 +163,97 @@ def softmax_advance(
             row_product += probability * ahead[j]
         residual[label] = -others
         product[i] = row_product - others * ahead[label]
-        value += np.log(np.float64(total)) + np.float64(highest) - np.float64(own)
+        loss = np.log(np.float64(total)) + np.float64(highest) - np.float64(own + b[label])
+        value += np.float64(weight_of_row) * loss
         inner += np.float64(row_inner)
     return value, inner
 
 
 @_compiled(fastmath=_SUMS)
 def softmax_along(
-    S: Array, y: Array, gamma: float, q: Array, v: Array, weights: Array
+    S: Array,
+    y: Array,
+    gamma: float,
+    q: Array,
+    v: Array,
+    exponentials: Array,
+    weights: Array,
+    b: Array,
 ) -> tuple[float, float]:
-    """First and second derivative at γ of Σ -log softmax(S + γD)_y, where D = q vᵀ - S.
+    """First and second derivative at γ of Σ -log softmax(S + γD + b)_y, where D = q vᵀ - S.
 
-    φ'(γ) = Σ_i E_p[D_i] - D_{i,y_i} and φ''(γ) = Σ_i Var_p[D_i] with p = softmax(S_i + γ D_i).
-    `weights` is scratch memory for one row.
+    φ'(γ) = Σ_i E_p[D_i] - D_{i,y_i} and φ''(γ) = Σ_i Var_p[D_i] with p = softmax(S_i + γ D_i + b),
+    each row times its weight, if there are any. `exponentials` is scratch memory for one row.
     """
     n, m = S.shape
     zero = S.dtype.type(0)
+    one = S.dtype.type(1)
     slope = 0.0
     curvature = 0.0
     for i in range(n):
         scores, q_i = S[i], q[i]
         highest = S.dtype.type(-np.inf)
         for j in range(m):
-            score = scores[j] + gamma * (q_i * v[j] - scores[j])
-            weights[j] = score
+            score = scores[j] + gamma * (q_i * v[j] - scores[j]) + b[j]
+            exponentials[j] = score
             highest = _larger(highest, score)
         total = zero
         first = zero
         for j in range(m):
-            weight = _exp(weights[j] - highest)
-            weights[j] = weight
+            weight = _exp(exponentials[j] - highest)
+            exponentials[j] = weight
             total += weight
             first += weight * (q_i * v[j] - scores[j])
         mean = first / total
         second = zero
         for j in range(m):
             deviation = q_i * v[j] - scores[j] - mean
-            second += weights[j] * deviation * deviation
+            second += exponentials[j] * deviation * deviation
         label = y[i]
-        slope += np.float64(mean) - np.float64(q_i * v[label] - scores[label])
-        curvature += np.float64(second / total)
+        weight_of_row = np.float64(weights[i] if weights.size else one)
+        step = np.float64(mean) - np.float64(q_i * v[label] - scores[label])
+        slope += weight_of_row * step
+        curvature += weight_of_row * np.float64(second / total)
     return slope, curvature
 
 
 @_compiled(fastmath=_SUMS)
 def squared_advance(
-    S: Array, Y: Array, decay: float, q: Array, v: Array, R: Array, ahead: Array, product: Array
+    S: Array,
+    Y: Array,
+    decay: float,
+    q: Array,
+    v: Array,
+    R: Array,
+    ahead: Array,
+    product: Array,
+    weights: Array,
+    b: Array,
 ) -> tuple[float, float]:
-    """S ← decay·S + q vᵀ, R ← S - Y, product ← R·ahead; returns (½‖R‖², ⟨S, R⟩)."""
+    """S ← decay·S + q vᵀ, R ← weights·(S + b - Y), product ← R·ahead.
+
+    Returns (½⟨S + b - Y, R⟩, ⟨S, R⟩). Without any weights, all of them are 1.
+    """
     n, m = S.shape
     zero = S.dtype.type(0)
+    one = S.dtype.type(1)
     value = 0.0
     inner = 0.0
     for i in range(n):
         scores, targets, residual, q_i = S[i], Y[i], R[i], q[i]
+        weight_of_row = weights[i] if weights.size else one
         row_value = zero
         row_inner = zero
         row_product = zero
         for j in range(m):
             score = decay * scores[j] + q_i * v[j]
-            error = S.dtype.type(score - targets[j])
+            error = S.dtype.type(score + b[j] - targets[j])
             scores[j] = score
-            residual[j] = error
-            row_value += error * error
-            row_inner += score * error
-            row_product += error * ahead[j]
+            weighted = weight_of_row * error
+            residual[j] = weighted
+            row_value += error * weighted
+            row_inner += score * weighted
+            row_product += weighted * ahead[j]
         product[i] = row_product
         value += np.float64(row_value)
         inner += np.float64(row_inner)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import lgamma
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.finite import require_finite
@@ -159,7 +159,7 @@ def _smallest_component(m: int, probability: float) -> float:
     """
     if m == 2:
         return float(np.sin(0.5 * np.pi * probability))
-    log_density = gammaln(m / 2) - gammaln((m - 1) / 2) - 0.5 * np.log(np.pi)
+    log_density = lgamma(m / 2) - lgamma((m - 1) / 2) - 0.5 * np.log(np.pi)
     return probability / (2.0 * float(np.exp(log_density)))
 
 

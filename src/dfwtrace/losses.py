@@ -8,7 +8,8 @@ representation, oracle and engine follows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from dfwtrace.validation import check_count
 
 # Rows of scores worked on at once by losses without a kernel of their own: stays in cache.
 _ROWS_AT_ONCE = 256
+
+#: No weights: every row counts once.
+UNWEIGHTED: Array = np.zeros(0, np.float32)
 
 
 class Loss(ABC):
@@ -72,33 +76,59 @@ class Loss(ABC):
         R: Array,
         ahead: Array,
         product: Array,
+        weights: Array = UNWEIGHTED,
+        b: Array | None = None,
     ) -> tuple[float, float]:
         """S ← decay·S + q vᵀ, R ← ∂ℓ/∂S, product ← R·ahead; returns (Σ ℓ, ⟨S, R⟩).
 
         All in one go, because rows are in cache then: `ahead` is what R will be multiplied by next.
+        Each row's ℓ is multiplied by its weight, if there are any, and taken at S + b.
         """
+        b = np.zeros(S.shape[1], S.dtype) if b is None else b
         if self.kernel is not None:
-            return self.kernel(S, y, S.dtype.type(decay), q, v, R, ahead, product)
+            return self.kernel(S, y, S.dtype.type(decay), q, v, R, ahead, product, weights, b)
         value = inner = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
             S[rows] = decay * S[rows] + np.outer(q[rows], v)
-            value += self.evaluate(S[rows], y[rows], R[rows])
+            value += self.evaluate_weighted(S[rows] + b, y[rows], R[rows], weights[rows])
             inner += inner_product(S[rows], R[rows])
             product[rows] = R[rows] @ ahead
         return value, inner
 
-    def along(self, S: Array, y: Array, gamma: float, q: Array, v: Array) -> tuple[float, float]:
-        """φ'(γ) and φ''(γ) of φ(γ) = Σ ℓ(S + γD), D = q vᵀ - S."""
+    def evaluate_weighted(self, S: Array, y: Array, R: Array, weights: Array) -> float:
+        """The same as `evaluate`, with each row's ℓ multiplied by its weight, if there are any."""
+        if not weights.size:
+            return self.evaluate(S, y, R)
+        value = 0.0
+        for rows, weight in _of_equal_weight(weights):
+            part = np.empty_like(S[rows])
+            value += float(weight) * self.evaluate(S[rows], y[rows], part)
+            R[rows] = weight * part
+        return value
+
+    def along(
+        self,
+        S: Array,
+        y: Array,
+        gamma: float,
+        q: Array,
+        v: Array,
+        weights: Array = UNWEIGHTED,
+        b: Array | None = None,
+    ) -> tuple[float, float]:
+        """φ'(γ) and φ''(γ) of φ(γ) = Σ ℓ(S + γD + b), D = q vᵀ - S, each row times its weight."""
+        b = np.zeros(S.shape[1], S.dtype) if b is None else b
         slope = curvature = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            D = np.outer(q[rows], v) - S[rows]
-            moved = S[rows] + S.dtype.type(gamma) * D
-            R = np.empty_like(moved)
-            self.evaluate(moved, y[rows], R)
-            slope += inner_product(D, R)
-            curvature += self.curvature(moved, R, D)
+            block = slice(start, start + _ROWS_AT_ONCE)
+            D = np.outer(q[block], v) - S[block]
+            moved = S[block] + S.dtype.type(gamma) * D + b
+            for rows, weight in _of_equal_weight(weights[block]):
+                R = np.empty_like(moved[rows])
+                self.evaluate(moved[rows], y[block][rows], R)
+                slope += float(weight) * inner_product(D[rows], R)
+                curvature += float(weight) * self.curvature(moved[rows], R, D[rows])
         return slope, curvature
 
 
@@ -171,13 +201,38 @@ class MultinomialLoss(Loss):
             )
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
-        rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
-        return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1])[0]
+        return self.evaluate_weighted(S, y, R, UNWEIGHTED)
 
-    def along(self, S: Array, y: Array, gamma: float, q: Array, v: Array) -> tuple[float, float]:
+    def evaluate_weighted(self, S: Array, y: Array, R: Array, weights: Array) -> float:
+        rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
+        return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1], weights)[0]
+
+    def along(
+        self,
+        S: Array,
+        y: Array,
+        gamma: float,
+        q: Array,
+        v: Array,
+        weights: Array = UNWEIGHTED,
+        b: Array | None = None,
+    ) -> tuple[float, float]:
+        b = np.zeros(S.shape[1], S.dtype) if b is None else b
         scratch = np.empty(S.shape[1], S.dtype)
-        slope, curvature = softmax_along(S, y, S.dtype.type(gamma), q, v, scratch)
+        slope, curvature = softmax_along(S, y, S.dtype.type(gamma), q, v, scratch, weights, b)
         return slope, curvature
+
+
+def _of_equal_weight(weights: Array) -> Iterator[tuple[Any, Any]]:
+    """Rows that have the same weight, and the weight; all rows and 1 where there are none.
+
+    A loss sums over rows, so that rows of one weight can be given to it together.
+    """
+    if not weights.size:
+        yield slice(None), 1
+        return
+    for weight in np.unique(weights):
+        yield np.flatnonzero(weights == weight), weight
 
 
 def inner_product(A: Array, B: Array) -> float:

@@ -119,6 +119,17 @@ class LowRankMatrix:
         matrix._factors, matrix._rank, matrix._scale = factors, rank, scale
         return matrix
 
+    def parts(self) -> tuple[Array, FloatArray, Array, float]:
+        """U, weights, V and the scale of the weights: `from_parts` makes the same bits of them."""
+        return self.U, self._factors.weights[: self._rank], self.V, self._scale
+
+    @classmethod
+    def from_parts(cls, U: Array, weights: FloatArray, V: Array, scale: float) -> LowRankMatrix:
+        """The matrix that `parts` told of."""
+        matrix = cls(U, weights, V)
+        matrix._scale = scale
+        return matrix
+
     @classmethod
     def zeros(cls, shape: tuple[int, int], dtype: Any = np.float64) -> LowRankMatrix:
         """The zero matrix, of rank 0.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from dfwtrace._typing import FloatArray
 from dfwtrace.certificate import Certificate
 from dfwtrace.history import History
 from dfwtrace.lowrank import LowRankMatrix
@@ -43,6 +44,8 @@ class Result:
         A record for each round: its epoch (0 is what it took to set up), whether it was the
         oracle's, the method that ran on the shards, the numbers that the paper counts, the bytes
         on the wire, and the seconds in compute, wait and reduce.
+    intercept : array of shape (m,), or None
+        b of the scores XW + 1bᵀ, if one was asked for.
     """
 
     W: LowRankMatrix
@@ -54,6 +57,7 @@ class Result:
     certificate: Certificate | None
     plan: Plan
     rounds: History
+    intercept: FloatArray | None = None
 
     @property
     def message(self) -> str:

@@ -5,14 +5,25 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from dfwtrace._typing import FloatArray
+from dfwtrace.checkpoints import Checkpoint, Snapshots, fingerprint
 from dfwtrace.engines import Ledger
 from dfwtrace.history import History
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.progress import display
 from dfwtrace.result import Result
-from dfwtrace.setup import Setup, precision
-from dfwtrace.solvers import Callback, Problem, Rules, Watch
-from dfwtrace.tasks import missing_methods
+from dfwtrace.setup import Setup, Workplace, precision
+from dfwtrace.solvers import (
+    Callback,
+    GoingOn,
+    Intercept,
+    Outcome,
+    Problem,
+    Rules,
+    Value,
+    Watch,
+)
+from dfwtrace.tasks import Centre, missing_methods
 
 
 class Limits(NamedTuple):
@@ -24,11 +35,12 @@ class Limits(NamedTuple):
     certify_every: int | None = None
     callback: Callback | None = None
     progress: bool | None = None
+    checkpoint: Checkpoint | None = None
 
 
 def run(
     setup: Setup,
-    workers: Ledger,
+    place: Workplace,
     radius: float,
     W: LowRankMatrix,
     seed: int,
@@ -37,6 +49,10 @@ def run(
 ) -> Result:
     """Minimise F over the ball from W; a relative tolerance is one of F(0)."""
     began = time.perf_counter() if began is None else began
+    workers, rounding = place.workers, precision(setup)
+    intercept = None
+    if place.centre is not None and setup.plan.representation != "gram":
+        intercept = Intercept(workers, setup.shape[1], place.centre.x, setup.smoothness, rounding)
     problem = Problem(
         workers,
         setup.shape,
@@ -44,18 +60,36 @@ def run(
         quadratic=bool(getattr(setup.task, "quadratic", False)),
         tells_objective=not missing_methods(setup.task, ["loss"]),
         seed=seed,
-        precision=precision(setup),
+        precision=rounding,
         # In gram form the dense gradient is there, and tells all.
         deflates=setup.solver.deflates and setup.plan.representation != "gram",
+        intercept=intercept,
     )
-    value = problem.begin(W)
+    snapshots = saved = going_on = None
+    if limits.checkpoint is not None:
+        identity = fingerprint(setup, place.digests, radius, seed, W)
+        snapshots = Snapshots(limits.checkpoint, identity)
+        saved = snapshots.read()
+    if saved is None:
+        value = problem.begin(W)
+    else:
+        problem.restore(saved["problem"])
+        W, value = saved["W"], Value(*saved["value"])
+        going_on = GoingOn(len(saved["history"]), saved["solver"])
     at_zero = problem.objective_at_zero
     stop_at = None if limits.tol is None else limits.tol * abs(at_zero)
-    iterates = setup.solver.iterates(problem, W, value, limits.epochs, stop_at or 0.0)
-    workers.take()  # what it took to set up is no epoch's
-    rules = Rules(stop_at, limits.epochs, limits.max_time, limits.certify_every, limits.callback)
+    epochs, target = limits.epochs, stop_at or 0.0
+    iterates = setup.solver.iterates(problem, W, value, epochs, target, going_on)
+    rules = Rules(
+        stop_at, epochs, limits.max_time, limits.certify_every, limits.callback, snapshots
+    )
     with display(limits.epochs, limits.progress) as shown:
-        outcome = Watch(problem, W, value, rules, shown, began).follow(iterates)
+        watch = Watch(problem, W, value, rules, shown, began)
+        if saved is None:
+            workers.take()  # what it took to set up is no epoch's
+        else:
+            watch.restore(saved)
+        outcome = watch.follow(iterates)
     return Result(
         outcome.W,
         outcome.objective,
@@ -66,7 +100,16 @@ def run(
         outcome.certificate,
         setup.plan,
         _rounds(workers, len(outcome.history)),
+        _intercept(place.centre, outcome),
     )
+
+
+def _intercept(centre: Centre | None, outcome: Outcome) -> FloatArray | None:
+    """(X - 1x̄ᵀ)W + 1b'ᵀ = XW + 1bᵀ with b = b' - Wᵀx̄; where Y is centred too, b' is ȳ."""
+    if centre is None:
+        return None
+    b = centre.intercept(outcome.W)
+    return b if outcome.intercept is None else b + outcome.intercept
 
 
 def _rounds(workers: Ledger, epochs: int) -> History:

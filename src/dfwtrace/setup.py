@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace._typing import Array, Matrix
+from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.engines import Engine, Ledger, LocalEngine, LocalWorkers, SparkEngine, is_frame
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan, Workload, choose, free_memory
 from dfwtrace.rows import ArrayRows, Examined, Facts
 from dfwtrace.solvers import Solver
-from dfwtrace.tasks import GramTask, Moments, ScoresTask, ShardProgram, missing_methods
-from dfwtrace.validation import as_floating, check_features, check_targets, describe
+from dfwtrace.tasks import (
+    Centre,
+    GramTask,
+    Moments,
+    ScoresTask,
+    ShardProgram,
+    join_weights,
+    missing_methods,
+)
+from dfwtrace.validation import (
+    as_floating,
+    check_features,
+    check_targets,
+    check_weights,
+    describe,
+)
 
 
 class Setup(NamedTuple):
@@ -24,6 +39,8 @@ class Setup(NamedTuple):
     solver: Solver
     engine: Engine
     plan: Plan
+    intercept: bool = False
+    smoothness: float = 1.0  # of the loss, where there is one
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,6 +71,24 @@ class Columns(NamedTuple):
     label: Any = None
 
 
+class Workplace(NamedTuple):
+    """Workers that are ready for a run, and the means for its intercept, if there is one.
+
+    The mean of the targets is zero if b is learned along with W, and not told by the means.
+    """
+
+    workers: Ledger
+    centre: Centre | None = None
+    digests: Sequence[FloatArray] = ()  # of the shards' rows, if they were asked for
+
+    def anew(self) -> Workplace:
+        """The same, for another run: nothing is counted yet."""
+        return self._replace(workers=self.workers.anew())
+
+    def close(self) -> None:
+        self.workers.close()
+
+
 def prepare(
     task: Any,
     X: Any,
@@ -63,7 +98,11 @@ def prepare(
     representation: str,
     engine: Engine | None,
     epochs: int,
+    intercept: bool = False,
+    sample_weight: Any = None,
 ) -> Setup:
+    if not isinstance(intercept, bool | np.bool_):
+        raise TypeError(f"intercept must be True or False, got {describe(intercept)}.")
     if isinstance(task, type) or (
         missing_methods(task, ["stats", "update"]) and not isinstance(task, ScoresTask)
     ):
@@ -78,6 +117,15 @@ def prepare(
         engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
+    for name, wanted in (("intercept", intercept), ("sample_weight", sample_weight is not None)):
+        if wanted and not isinstance(task, ScoresTask):
+            raise TypeError(
+                f"{name} needs a task made of a loss on scores, such as Multinomial(), "
+                f"got {describe(task)}."
+            )
+    if sample_weight is not None:
+        X, y, columns = _with_weights(X, y, columns, sample_weight)
+        task = task.with_weights()
     rows = _look_through(task, X, y, columns, engine)
     if isinstance(task, ScoresTask):
         task.check_width(rows.facts.shape[1], rows.facts.n_rows)
@@ -93,9 +141,30 @@ def prepare(
         task.represent(representation)  # refuses what the task does not have
     # Of a cluster's memory nothing is known here, and the driver's tells nothing about it.
     free = free_memory() if isinstance(engine, LocalEngine) else None
-    chosen = choose(task.representations, workload, representation, free)
+    names = task.representations
+    if intercept and solver.local and "gram" in names:
+        # Each shard's own moments would have to be about the mean of all rows.
+        if representation == "gram":
+            raise ValueError("representation must not be gram for lmo='sva' with an intercept.")
+        names = tuple(name for name in names if name != "gram")
+    chosen = choose(names, workload, representation, free)
     form = task.represent(chosen.representation)
-    return Setup(form, rows, solver, engine, chosen)
+    return Setup(form, rows, solver, engine, chosen, bool(intercept), task.loss.smoothness)
+
+
+def _with_weights(X: Any, y: Any, columns: Columns, sample_weight: Any) -> tuple[Any, Any, Columns]:
+    """The weights of the rows as the first column of y, where every engine takes them along."""
+    if is_frame(X):
+        if not isinstance(sample_weight, str):
+            raise TypeError(
+                "sample_weight must be the name of a column where X is a DataFrame, "
+                f"got {describe(sample_weight)}."
+            )
+        label = [columns.label] if isinstance(columns.label, str) else list(columns.label or ())
+        return X, y, columns._replace(label=[sample_weight, *label])
+    X = check_features(X)
+    y, weights = check_targets(y, X.shape[0]), check_weights(sample_weight, X.shape[0])
+    return X, None if y is None else join_weights(weights, y), columns
 
 
 def _look_through(task: Any, X: Any, y: Any, columns: Columns, engine: Engine) -> Any:
@@ -175,20 +244,44 @@ def check_start(
     return start.compress()
 
 
-def start_workers(setup: Setup) -> Ledger:
+def start_workers(setup: Setup, digested: bool = False) -> Workplace:
     """Workers for the run. Second moments are summed once; the rest then happens on the master."""
     program = ShardProgram(setup.task, setup.shape)
     workers = setup.engine.start(program, setup.rows)
     ledger = Ledger(workers, workers.shard_rows)
-    if not isinstance(setup.task, GramTask) or setup.solver.local:
-        return ledger
+    d, m = setup.shape
     try:
-        moments = Moments(ledger.sum("moments"), setup.shape)
+        digests = ledger.gather("digest") if digested else ()
+        if not isinstance(setup.task, GramTask) or setup.solver.local:
+            centre = Centre(_means(ledger), np.zeros(m)) if setup.intercept else None
+            return Workplace(ledger, centre, digests)
+        if setup.intercept:
+            near = centre_near_means(setup, ledger)
+            moments, means = Moments(ledger.sum("moments", near), (d + 1, m)).about_means()
+            centre = Centre(near[:d] + means.x, near[d:] + means.y)
+        else:
+            moments, centre = Moments(ledger.sum("moments"), setup.shape), None
         ledger.hand_over(LocalWorkers(program, [moments]))
     except BaseException:
         ledger.close()
         raise
-    return ledger
+    return Workplace(ledger, centre, digests)
+
+
+def centre_near_means(setup: Setup, workers: Any) -> FloatArray:
+    """The means of features and targets, for moments about them. A sparse X stays where it is."""
+    means = _means(workers)
+    if setup.rows.facts.sparse:
+        means[: setup.shape[0]] = 0.0
+    return means
+
+
+def _means(workers: Any) -> FloatArray:
+    sums = workers.sum("first_moments")
+    if not sums[-1] > 0.0:
+        raise ValueError("sample_weight must not be zero for all rows.")
+    means: FloatArray = sums[:-1] / sums[-1]
+    return means
 
 
 def precision(setup: Setup) -> float:

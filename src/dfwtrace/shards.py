@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -125,38 +125,57 @@ class RowBlock(NamedTuple):
     rows: slice
     X: Matrix
     XT: Matrix
+    centre: FloatArray | None = None
+
+    def times(self, U: Array) -> Array:
+        """X U, or (X - 1cᵀ) U with the centre c."""
+        product: Array = self.X @ U
+        return product if self.centre is None else product - self.centre.astype(U.dtype) @ U
+
+    def transpose_times(self, T: Array) -> Array:
+        """Xᵀ T, or (X - 1cᵀ)ᵀ T."""
+        product: Array = self.XT @ T
+        if self.centre is None:
+            return product
+        centred: Array = product - np.multiply.outer(self.centre, T.sum(axis=0, dtype=np.float64))
+        return centred
 
 
 class RowBlocks:
-    """A shard's features as blocks of rows, dense or CSR alike: the products with X live here."""
+    """A shard's features as blocks of rows, dense or CSR alike: the products with X live here.
 
-    def __init__(self, X: Matrix, rows: int = ROWS_IN_BLOCK) -> None:
+    With a centre c, they are those of X - 1cᵀ, which is never formed.
+    """
+
+    def __init__(
+        self, X: Matrix, rows: int = ROWS_IN_BLOCK, centre: FloatArray | None = None
+    ) -> None:
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = X.dtype
-        self._made_of = (X, rows)
+        self._made_of = (X, rows, centre)
         self._blocks: list[RowBlock] = []
         for start in range(0, self.shape[0], rows):
             stop = min(start + rows, self.shape[0])
             block = slice_rows(X, start, stop)
-            self._blocks.append(RowBlock(slice(start, stop), block, transposed(block)))
+            self._blocks.append(RowBlock(slice(start, stop), block, transposed(block), centre))
 
     def __iter__(self) -> Iterator[RowBlock]:
         return iter(self._blocks)
 
-    def __reduce__(self) -> tuple[type[RowBlocks], tuple[Matrix, int]]:
+    def __reduce__(self) -> tuple[type[RowBlocks], tuple[Any, ...]]:
         return RowBlocks, self._made_of  # X once: pickle would write every view out in full
 
     def times(self, U: Array) -> Array:
         """X U, in the data's precision."""
         U = U.astype(self.dtype, copy=False)
         product = np.empty((self.shape[0], *U.shape[1:]), self.dtype)
-        for rows, block, _ in self:
-            product[rows] = block @ U
+        for block in self:
+            product[block.rows] = block.times(U)
         return product
 
     def transpose_times(self, T: Array) -> FloatArray:
         """Xᵀ T, blocks summed in float64."""
         total = np.zeros((self.shape[1], *T.shape[1:]))
-        for rows, _, block_T in self:
-            total += block_T @ T[rows]
+        for block in self:
+            total += block.transpose_times(T[block.rows])
         return total

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
+from dfwtrace import checkpoints
+from dfwtrace.checkpoints import Checkpoint
 from dfwtrace.engines import Engine, single_threaded_blas
 from dfwtrace.lmo import LMO
 from dfwtrace.lowrank import LowRankMatrix
@@ -30,6 +33,8 @@ def solve(
     radius: float,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
+    sample_weight: Any = None,
+    intercept: bool = False,
     solver: str = "dfw",
     lmo: str | LMO | None = None,
     step: str | float | Callable[[int], float] | Step | None = None,
@@ -42,6 +47,7 @@ def solve(
     start: LowRankMatrix | None = None,
     seed: int = 0,
     callback: Callback | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
     progress: bool | None = None,
 ) -> Result:
     """Minimise F(W) over the matrices with ‖W‖_* ≤ radius.
@@ -61,6 +67,12 @@ def solve(
         `pyspark.ml`, or the list of its numeric columns; "features" by default.
     label : str or list of str, optional
         Where X is a DataFrame: its column of labels or targets, or the list of target columns.
+    sample_weight : array of shape (n,), or str, optional
+        What each row counts; a weight of 2 is the same as the row twice. Where X is a DataFrame,
+        the name of the column. For tasks that are made of a loss on scores.
+    intercept : bool
+        Add a free b ∈ Rᵐ to every row of scores, XW + 1bᵀ, which no constraint holds back. For
+        tasks that are made of a loss on scores.
     solver : {"dfw", "accelerated"}
         DFW-Trace, the paper's; or quasi-Newton and projected gradient steps on the factors of W,
         which reach a small gap far sooner.
@@ -90,14 +102,19 @@ def solve(
     callback : callable, optional
         Called as ``callback(W, record)`` after every epoch. A mapping that it returns is added to
         the record; True ends the run with status "stopped".
+    checkpoint : str, path or Checkpoint, optional
+        A file that the run is written to every 30 seconds, or as `Checkpoint` says. If it exists,
+        the run goes on from there, to the same bits as one that was never stopped. A checkpoint of
+        other data, another radius or shard plan is refused.
     progress : bool, optional
         Show a progress bar; by default, if standard error is a terminal.
 
     Returns
     -------
     Result
-        With ``W``, ``objective``, ``gap``, ``status`` and ``history``. Ctrl-C returns the best
-        iterate so far with status "interrupted"; before the first epoch it is raised as usual.
+        With ``W``, ``intercept``, ``objective``, ``gap``, ``status`` and ``history``. Ctrl-C
+        returns the best iterate so far with status "interrupted"; before the first epoch it is
+        raised as usual.
 
     Examples
     --------
@@ -121,15 +138,19 @@ def solve(
     seed = check_count("seed", seed, 0)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
-    setup = prepare(task, X, y, Columns(features, label), method, representation, engine, epochs)
+    saving = checkpoints.resolve(checkpoint)
+    columns = Columns(features, label)
+    setup = prepare(
+        task, X, y, columns, method, representation, engine, epochs, intercept, sample_weight
+    )
     check_methods(setup, tol)
     _log.info("representation %s", setup.plan)
-    limits = Limits(epochs, tol, max_time, certify_every, callback, progress)
+    limits = Limits(epochs, tol, max_time, certify_every, callback, progress, saving)
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
     with single_threaded_blas():
         W = check_start(start, setup.shape, radius)
-        with closing(start_workers(setup)) as workers:
-            return run(setup, workers, radius, W, seed, limits, began)
+        with closing(start_workers(setup, digested=saving is not None)) as place:
+            return run(setup, place, radius, W, seed, limits, began)
 
 
 def plan(

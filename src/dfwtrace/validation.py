@@ -50,6 +50,22 @@ def check_targets(y: Any, n_rows: int) -> Array | None:
     return targets
 
 
+def check_weights(sample_weight: Any, n_rows: int) -> Array:
+    """One finite weight of at least 0 for every row, not all of them 0."""
+    weights = _as_array("sample_weight", sample_weight)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must have one number for each of the {n_rows} rows of X, "
+            f"got shape {weights.shape}."
+        )
+    _check_finite("sample_weight", weights)
+    if weights.min() < 0:
+        raise ValueError(f"sample_weight must not be negative, got {weights.min():g}.")
+    if not weights.max() > 0:
+        raise ValueError("sample_weight must not be zero for all rows.")
+    return weights
+
+
 def as_floating(X: Matrix) -> Matrix:
     """Float32 and float64 as they come; half precision as float32, everything else as float64."""
     if X.dtype in (np.float32, np.float64) and X.dtype.isnative:

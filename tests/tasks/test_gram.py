@@ -61,9 +61,11 @@ def test_moments_of_folds_are_those_of_their_rows_and_add_up_to_all(
     rng = np.random.default_rng(n)
     X, Y = rng.standard_normal((n, 4)).astype(X_dtype), rng.standard_normal((n, 3))
     shard = Shard(2, layout(X), Y)
-    packed = GramTask().fold_moments(shard, n_folds, 7).reshape(n_folds, -1)
+    told = GramTask().fold_moments(shard, n_folds, 7, 3, np.zeros(0))
+    packed = told.reshape(n_folds + 1, -1)
     np.testing.assert_allclose(packed.sum(axis=0), GramTask().moments(shard), atol=1e-9)
-    fold_of = folds_of(shard, n_folds, 7)
+    assert not packed[-1].any()  # every row is in a fold
+    fold_of = folds_of(shard, n_folds, 7, 3)
     for fold in range(n_folds):
         rows = fold_of == fold
         moments = Moments(packed[fold], (4, 3))
@@ -77,7 +79,8 @@ def test_moments_of_folds_are_those_of_their_rows_and_add_up_to_all(
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_moments_of_the_folds_of_no_rows_are_zero(layout: Any) -> None:
     shard = Shard(0, layout(np.ones((0, 4))), np.ones((0, 3)))
-    np.testing.assert_array_equal(GramTask().fold_moments(shard, 3, 0), np.zeros(3 * 30))
+    told = GramTask().fold_moments(shard, 3, 0, 0, np.zeros(0))
+    np.testing.assert_array_equal(told, np.zeros(4 * 30))
 
 
 def test_every_row_is_in_one_fold_and_folds_are_of_one_size() -> None:
@@ -86,3 +89,26 @@ def test_every_row_is_in_one_fold_and_folds_are_of_one_size() -> None:
     assert sorted(sizes) == [20, 20, 21, 21, 21]
     for other in (folds_of(Shard(1, X, None), 5, 0), folds_of(Shard(0, X, None), 5, 1)):
         assert not np.array_equal(other, folds_of(Shard(0, X, None), 5, 0))
+
+
+@pytest.mark.parametrize("n_folds", [2, 5, 7])
+def test_folds_are_of_one_size_over_all_shards_too(n_folds: int) -> None:
+    """Shards of one row each must not put all of them into the first fold."""
+    for n_shards in (1, 4, 40):
+        told, before = [], 0
+        for shard in split_rows(np.zeros((23, 2)), None, n_shards):
+            told.append(folds_of(shard, n_folds, 0, before))
+            before += shard.n_rows
+        sizes = np.bincount(np.concatenate(told), minlength=n_folds)
+        assert sizes.sum() == 23
+        assert sizes.max() - sizes.min() <= 1
+
+
+def test_folds_may_be_told_and_rows_in_none_come_last() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((9, 4)), rng.standard_normal((9, 3))
+    fold_of = np.array([0, 1, -1, 1, 0, 0, -3, 1, 1])
+    packed = GramTask().fold_moments(Shard(0, X, Y), 2, 0, 0, fold_of.astype(float)).reshape(3, -1)
+    for part, rows in zip(packed, (fold_of == 0, fold_of == 1, fold_of < 0), strict=True):
+        np.testing.assert_allclose(part, GramTask().moments(Shard(0, X[rows], Y[rows])), atol=1e-12)
+    assert Moments(packed[2], (4, 3)).n_rows == 2

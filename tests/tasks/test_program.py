@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax, softmax
 
 import dfwtrace as dt
 from dfwtrace.engines import LocalEngine
-from dfwtrace.shards import Shard
-from dfwtrace.tasks import ShardProgram
+from dfwtrace.shards import Shard, split_rows
+from dfwtrace.tasks import ShardProgram, join_weights
 
 SHAPE = (4, 3)
 RADIUS = 2.0
@@ -341,3 +342,68 @@ def test_a_state_is_renewed_where_the_task_can_and_there_is_one(shard: Shard) ->
     np.testing.assert_array_equal(program.tangent(again), program.tangent(held))
     with pytest.raises(TypeError, match=r"task.renew must return the state, got None\."):
         program.stats(shard, np.ones((4, 1)), np.ones(1), np.ones((3, 1)), old=again)
+
+
+# An intercept and weights
+
+
+FORMS = [
+    (task, form)
+    for task in (dt.LeastSquares(), dt.Multinomial(n_classes=3))
+    for form in ("implicit", "dense", "factored")
+]
+
+
+@pytest.mark.parametrize(("task", "form"), FORMS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_shifting_equals_building_at_the_intercept(
+    task: Any, form: str, weighted: bool, rng: np.random.Generator
+) -> None:
+    X, b, centre = rng.standard_normal((9, 4)), rng.standard_normal(3), rng.standard_normal(4)
+    y = rng.integers(0, 3, 9) if isinstance(task, dt.Multinomial) else rng.standard_normal((9, 3))
+    weights = rng.uniform(0, 2, 9) if weighted else np.ones(9)
+    shard = Shard(0, X, join_weights(weights, y) if weighted else y)
+    task = task.with_weights() if weighted else task
+    W = dt.LowRankMatrix(rng.standard_normal((4, 2)), [0.5, 2.0], rng.standard_normal((3, 2)))
+    program = ShardProgram(task.represent(form), SHAPE)
+    built = program.stats(shard, W.U, W.s, W.V, b, centre)
+    first = program.stats(shard, W.U, W.s, W.V, np.zeros(3), centre)
+    moved = program.shift(first, b)
+    S = (X - centre) @ W.to_dense()
+    if isinstance(task, dt.Multinomial):
+        R = weights[:, None] * (softmax(S + b, axis=1) - np.eye(3)[y])
+        value = -float(weights @ log_softmax(S + b, axis=1)[np.arange(9), y])
+    else:
+        R = weights[:, None] * (S + b - y)
+        value = 0.5 * float(np.vdot(S + b - y, R))
+    expected = np.concatenate([[value, np.vdot(S, R), weights.sum()], R.sum(axis=0)])
+    V, U = rng.standard_normal((3, 2)), rng.standard_normal((4, 2))
+    for held in (built, moved):
+        np.testing.assert_allclose(program.balance(held), expected, atol=1e-12)
+        np.testing.assert_allclose(program.report(held), expected[:2], atol=1e-12)
+        np.testing.assert_allclose(program.gradient(held), (X - centre).T @ R, atol=1e-12)
+        np.testing.assert_allclose(program.matvec(held, V), (X - centre).T @ (R @ V), atol=1e-12)
+        np.testing.assert_allclose(program.rmatvec(held, U), R.T @ ((X - centre) @ U), atol=1e-12)
+        tangent = [expected[:2], ((X - centre).T @ R @ W.V).ravel(), (R.T @ (X - centre) @ W.U)]
+        tangent[2] = tangent[2].ravel()
+        np.testing.assert_allclose(program.tangent(held), np.concatenate(tangent), atol=1e-11)
+
+
+def test_an_empty_shard_is_balanced_without_the_task() -> None:
+    program = ShardProgram(NeverCalled(), SHAPE)
+    held = program.stats(Shard(0, np.empty((0, 4)), np.empty((0, 3))), *zero_factors())
+    np.testing.assert_array_equal(program.balance(program.shift(held, np.ones(3))), np.zeros(6))
+
+
+def test_told_folds_reach_the_rows_of_their_shard(rng: np.random.Generator) -> None:
+    X, Y = rng.standard_normal((9, 4)), rng.standard_normal((9, 3))
+    fold_of = np.array([0, 1, 1, -1, 0, 1, 1, -1, 0.0])
+    program = ShardProgram(dt.LeastSquares().represent("gram"), SHAPE)
+    shards = split_rows(X, Y, 3)
+    before = np.array([0.0, 3.0, 6.0])
+    packed = sum(program.fold_moments(shard, 2, 0, before, fold_of) for shard in shards)
+    for part, rows in zip(
+        packed.reshape(3, -1), (fold_of == 0, fold_of == 1, fold_of < 0), strict=True
+    ):
+        expected = program.moments(Shard(0, X[rows], Y[rows]))
+        np.testing.assert_allclose(part, expected, atol=1e-12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,8 @@ class Ledger:
         self._epoch = 0
         self._taken = 0  # rounds that `take` has told about
         self._current = self.other
+        # What has made the shards' states what they are: a build, and changes after it.
+        self._changes: list[tuple[str, tuple[Array | float, ...]]] = []
 
     @property
     def n_shards(self) -> int:
@@ -80,11 +82,13 @@ class Ledger:
     def build(self, method: str, *args: Array | float) -> None:
         args = _in_order(args)
         self._workers.build(method, *args)
+        self._changes = [(method, args)]
         self._count(method, args, 0)
 
     def apply(self, method: str, *args: Array | float) -> None:
         args = _in_order(args)
         self._workers.apply(method, *args)
+        self._changes.append((method, args))
         self._count(method, args, 0)
 
     def sum(self, method: str, *args: Array | float) -> FloatArray:
@@ -98,6 +102,38 @@ class Ledger:
         replies = self._workers.gather(method, *args)
         self._count(method, args, replies[0].size)
         return replies
+
+    def memory(self) -> dict[str, Any]:
+        """What has been counted, and how the shards' states came about."""
+        methods = list(dict.fromkeys(made.method for made in self.rounds))
+        number_of = {method: number for number, method in enumerate(methods)}
+        return {
+            "epoch": self._epoch,
+            "methods": methods,
+            "rounds": np.array(
+                [
+                    [*made[:2], number_of[made.method], made.numbers, *made.cost]
+                    for made in self.rounds
+                ]
+            ),
+            "changes": list(self._changes),
+        }
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        """Bring the shards' states, and the counts, to where they were."""
+        (method, args), *changes = memory["changes"]
+        self._workers.build(method, *args)
+        for method, args in changes:
+            self._workers.apply(method, *args)
+        self._changes = memory["changes"]
+        methods = memory["methods"]
+        self.rounds = [
+            Round(int(epoch), bool(oracle), methods[int(k)], int(n), Cost(int(size), *seconds))
+            for epoch, oracle, k, n, size, *seconds in memory["rounds"].tolist()
+        ]
+        self.oracle, self.other = Traffic(), Traffic()
+        self._current = self.other
+        self._epoch, self._taken = memory["epoch"], len(self.rounds)
 
     def anew(self) -> Ledger:
         """The same workers, for another run: nothing is counted yet."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lanczos import Pair
 from dfwtrace.lmo.schedules import PowerRun, Schedule
 from dfwtrace.lmo.setting import Setting, zero_pair
-from dfwtrace.lmo.starts import START_NAMES, begin_start
+from dfwtrace.lmo.starts import START_NAMES, PreviousStart, begin_start
 from dfwtrace.validation import describe
 
 
@@ -66,6 +67,20 @@ class IterativeOracle(ABC):
             return zero_pair(gradient.shape)
         self.start.finish(gradient, t, pair.v)
         return pair
+
+    def memory(self) -> dict[str, Any]:
+        """What a run that goes on must know."""
+        constants = self.seen.constants
+        return {
+            "start": getattr(self.start, "previous", None),
+            "ratios": list(self.seen.ratios),
+            "constants": None if constants is None else astuple(constants),
+        }
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        if isinstance(self.start, PreviousStart):
+            self.start.previous = memory["start"]
+        self.seen.ratios.extend(memory["ratios"])
 
     @abstractmethod
     def iterate(self, gradient: GradientOperator, t: int, v: FloatArray) -> Pair | None:

@@ -9,13 +9,14 @@ but it cannot leave the span of W's factors. So there are phases of both.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.solvers.problem import Problem, Tangent, Value
 from dfwtrace.solvers.projection import Step, View, norm_on
 from dfwtrace.solvers.quasi_newton import Memory
 
@@ -36,14 +37,21 @@ _PATIENCE = 40
 
 
 def accelerated(
-    problem: Problem, W: LowRankMatrix, start: Value, epochs: int, target: float = 0.0
+    problem: Problem,
+    W: LowRankMatrix,
+    start: Value,
+    epochs: int,
+    target: float = 0.0,
+    first: int = 0,
+    memory: dict[str, Any] | None = None,
 ) -> Iterator[Iterate]:
     """Yield W_1, W_2, … from W, where the shards' states and `start` are.
 
-    `target` is the gap that is sought. Ends early if nothing lowers F beyond its rounding error.
+    `target` is the gap that is sought. Ends early if nothing lowers F beyond its rounding error. A
+    run that goes on has `first` epochs behind it, and a memory of them.
     """
-    descent = _Descent(problem, W, start, target)
-    for t in range(epochs):
+    descent = _Descent(problem, W, start, target, memory)
+    for t in range(first, epochs):
         if not descent.step():
             descent.return_to(W)
             return
@@ -55,7 +63,21 @@ def accelerated(
 class _Descent:
     """Where the run is, and the step from there."""
 
-    def __init__(self, problem: Problem, W: LowRankMatrix, start: Value, target: float) -> None:
+    # What a run that goes on must know, beside W and the value there.
+    _REMEMBERED = (
+        *("_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain"),
+        *("_growths", "_wait", "_since_look", "_gap_at_look", "_least_gap", "_objective_at_look"),
+        *("_in_vain", "_gamma"),
+    )
+
+    def __init__(
+        self,
+        problem: Problem,
+        W: LowRankMatrix,
+        start: Value,
+        target: float,
+        memory: dict[str, Any] | None = None,
+    ) -> None:
         self._problem, self._target = problem, target
         self._rng = np.random.default_rng([problem.seed, 0xACC])
         self._W, self._value = W, start
@@ -72,13 +94,35 @@ class _Descent:
         self._objective_at_look = np.inf
         self._in_vain = 0
         self._gamma, self._looks = 0.0, 0
-        if W.rank:
+        if memory is not None:
+            self._restore(memory)
+        elif W.rank:
             self._accept(evaluate_at(problem, W), 0.0)
             self._orthonormal = True
 
     def iterate(self, epoch: int) -> Iterate:
-        (objective, inner), gap = self._value, self._gap(self._sigma)
-        return Iterate(epoch, self._W, objective, inner, gap, self._sigma, self._gamma, self._looks)
+        W, (objective, inner), sigma = self._W, self._value, self._sigma
+        how = self._gap(sigma), sigma, self._gamma, self._looks
+        return Iterate(epoch, W, objective, inner, *how, self.memory)
+
+    def memory(self) -> dict[str, Any]:
+        """All that the next steps depend on, beside W, the value there and the shards' states."""
+        point = self._point
+        return {
+            "numbers": {name: getattr(self, name) for name in self._REMEMBERED},
+            "point": None if point is None else (point.x, tuple(point.tangent), point.gradient),
+            "changes": self._memory.memory(),
+            "random": self._rng.bit_generator.state,
+        }
+
+    def _restore(self, memory: dict[str, Any]) -> None:
+        for name in self._REMEMBERED:
+            setattr(self, name, memory["numbers"][name])
+        if memory["point"] is not None:
+            x, tangent, gradient = memory["point"]
+            self._point = BallPoint(x, self._W, Tangent(*tangent), gradient)
+        self._memory.restore(memory["changes"])
+        self._rng.bit_generator.state = memory["random"]
 
     def return_to(self, W: LowRankMatrix) -> None:
         """Have the shards' states at W, which is where the last step ended."""

@@ -17,11 +17,20 @@ REBUILT_EVERY = 100
 
 
 def frank_wolfe(
-    problem: Problem, W: LowRankMatrix, start: Value, oracle: Oracle, step: Step, epochs: int
+    problem: Problem,
+    W: LowRankMatrix,
+    start: Value,
+    oracle: Oracle,
+    step: Step,
+    epochs: int,
+    first: int = 0,
 ) -> Iterator[Iterate]:
-    """Yield W_1, W_2, … from W, where the shards' states and `start` are; end early if ∇F = 0."""
+    """Yield W_1, W_2, … from W, where the shards' states and `start` are; end early if ∇F = 0.
+
+    A run that goes on has `first` epochs behind it.
+    """
     inner = start.inner
-    for t in range(epochs):
+    for t in range(first, epochs):
         with problem.counted_for_oracle():
             u, v, sigma, iterations = oracle(problem.gradient, t)  # lines 4-10: σ ≈ σ₁(∇F(W_t))
         if sigma == 0.0:
@@ -39,4 +48,5 @@ def frank_wolfe(
             W = W.compress()
             problem.restart(W)
         objective, inner = problem.evaluate(W)
-        yield Iterate(t + 1, W, objective, inner, gap_estimate, sigma, gamma, iterations)
+        memory = getattr(oracle, "memory", dict)
+        yield Iterate(t + 1, W, objective, inner, gap_estimate, sigma, gamma, iterations, memory)

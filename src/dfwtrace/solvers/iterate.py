@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from dfwtrace.lowrank import LowRankMatrix
 
@@ -11,7 +12,8 @@ class Iterate(NamedTuple):
     """W after so many epochs, with F(W) and ⟨W, ∇F(W)⟩, and how the last epoch got there.
 
     `gap_estimate`, `sigma`, `gamma` and `power_iterations` belong to the step that led to W: the
-    oracle saw the gradient where the epoch began.
+    oracle saw the gradient where the epoch began. `memory` tells what the solver needs, beside W
+    and its value, to go on from here: `None`, numbers, arrays, and lists and dictionaries of them.
     """
 
     epoch: int
@@ -22,3 +24,4 @@ class Iterate(NamedTuple):
     sigma: float
     gamma: float
     power_iterations: int
+    memory: Callable[[], dict[str, Any]] = dict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from dfwtrace.gradient import GradientOperator
 from dfwtrace.lanczos import GolubKahan
 from dfwtrace.lmo import Constants, Setting
 from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.steps import Line
 
 # Lanczos steps for σ₁ of the gradient and of the curvature: bounds, so they need not be tight.
@@ -59,6 +60,8 @@ class Problem:
         Relative rounding error of the shards' arithmetic.
     deflates : bool
         Whether a certificate makes use of W's factors being near the gradient's leading vectors.
+    intercept : Intercept, optional
+        F is then the least over all intercepts, which is where the shards' states are.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Problem:
         seed: int = 0,
         precision: float = 0.0,
         deflates: bool = False,
+        intercept: Intercept | None = None,
     ) -> None:
         self.workers = workers
         self.gradient = GradientOperator(shape, workers)
@@ -82,6 +86,7 @@ class Problem:
         self.seed = seed
         self.precision = precision
         self.deflates = deflates
+        self.intercept = intercept
         self.objective_at_zero = math.nan
 
     def begin(self, W: LowRankMatrix) -> Value:
@@ -95,17 +100,42 @@ class Problem:
         self.restart(W)
         return self.evaluate(W)
 
+    def memory(self) -> dict[str, Any]:
+        """What a run that goes on must know: also where the shards' states are."""
+        return {
+            "objective_at_zero": self.objective_at_zero,
+            "expected": self.gradient.expected,
+            "intercept": None if self.intercept is None else self.intercept.memory(),
+            "workers": self.workers.memory(),
+        }
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        """Go to where another run was."""
+        self.objective_at_zero = memory["objective_at_zero"]
+        self.gradient.expected = memory["expected"]
+        if self.intercept is not None:
+            self.intercept.restore(memory["intercept"])
+        self.workers.restore(memory["workers"])
+
     def restart(self, W: LowRankMatrix) -> None:
         """Build every shard's state from W: line 3, a warm start, a recovery."""
-        self.workers.build("stats", W.U, W.s, W.V)
+        if self.intercept is None:
+            self.workers.build("stats", W.U, W.s, W.V)
+        else:
+            self.workers.build("stats", W.U, W.s, W.V, self.intercept.b, self.intercept.centre)
+            self.intercept.settle()
 
     def update(self, atom: RankOne, gamma: float) -> None:
         """Move every shard's state to (1-γ) W + γ atom; tell it what it is multiplied by next."""
         expected, self.gradient.expected = self.gradient.expected or (), None
         self.workers.apply("update", atom.scale, atom.u, atom.v, gamma, *expected)
+        if self.intercept is not None:
+            self.intercept.settle()
 
     def evaluate(self, W: LowRankMatrix) -> Value:
         """F and ⟨W, ∇F⟩ at W, which must be where the shards' states are."""
+        if self.intercept is not None:
+            return Value(self.intercept.objective, self.intercept.inner)
         objective, inner = (float(x) for x in self.workers.sum("report"))
         if self.tells_objective:
             require_finite(objective, "the objective")
@@ -135,6 +165,11 @@ class Problem:
             return float(slope), float(curvature)
 
         return Line(derivatives, self.quadratic)
+
+    @property
+    def b(self) -> FloatArray | None:
+        """The intercept that belongs to the present W, if there is one."""
+        return None if self.intercept is None else self.intercept.b
 
     @contextmanager
     def counted_for_oracle(self) -> Iterator[None]:

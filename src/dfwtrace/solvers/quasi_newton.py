@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,17 @@ class Memory:
     def __init__(self, size: int) -> None:
         pairs = min(20, max(3, _MEMORY // (16 * max(1, size))))
         self._pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=pairs)
+
+    def memory(self) -> dict[str, Any]:
+        """The pairs with their inverse curvatures, the oldest first, and room for how many."""
+        return {"pairs": list(self._pairs), "room": self._pairs.maxlen}
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        self._pairs = deque(memory["pairs"], maxlen=memory["room"])
+
+    @property
+    def empty(self) -> bool:
+        return not self._pairs
 
     def map(self, change: Callable[[FloatArray], FloatArray]) -> Memory:
         """The same memory in other coordinates."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from dfwtrace import lmo as oracles
 from dfwtrace import steps
-from dfwtrace.lmo import LMO
+from dfwtrace.lmo import LMO, Constants
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.solvers.accelerated import accelerated
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
@@ -16,6 +16,13 @@ from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.solvers.problem import Problem, Value
 from dfwtrace.steps import Step
 from dfwtrace.validation import describe
+
+
+class GoingOn(NamedTuple):
+    """A run that goes on: the epochs behind it, and what its iterate had to remember."""
+
+    epochs: int
+    memory: dict[str, Any]
 
 
 class Solver(Protocol):
@@ -51,7 +58,13 @@ class Solver(Protocol):
         """Products with a gradient in an epoch, on average over so many: for the cost model."""
 
     def iterates(
-        self, problem: Problem, W: LowRankMatrix, start: Value, epochs: int, target: float
+        self,
+        problem: Problem,
+        W: LowRankMatrix,
+        start: Value,
+        epochs: int,
+        target: float,
+        going_on: GoingOn | None = None,
     ) -> Iterator[Iterate]:
         """W_1, W_2, … from W, where the shards' states are; `target` is the gap aimed at."""
 
@@ -83,10 +96,25 @@ class FrankWolfe:
         return self.lmo.mean_products(epochs)
 
     def iterates(
-        self, problem: Problem, W: LowRankMatrix, start: Value, epochs: int, target: float
+        self,
+        problem: Problem,
+        W: LowRankMatrix,
+        start: Value,
+        epochs: int,
+        target: float,
+        going_on: GoingOn | None = None,
     ) -> Iterator[Iterate]:
-        oracle = self.lmo.begin(problem.setting())
-        return frank_wolfe(problem, W, start, oracle, self.step, epochs)
+        setting = problem.setting()
+        if going_on is None:
+            oracle = self.lmo.begin(setting)
+            return frank_wolfe(problem, W, start, oracle, self.step, epochs)
+        known = going_on.memory.get("constants")
+        if known is not None:  # of where the run began
+            setting = replace(setting, constants=lambda: Constants(*known))
+        resumed: Any = self.lmo.begin(setting)
+        if hasattr(resumed, "restore"):
+            resumed.restore(going_on.memory)
+        return frank_wolfe(problem, W, start, resumed, self.step, epochs, going_on.epochs)
 
 
 @dataclass(frozen=True)
@@ -105,9 +133,17 @@ class Accelerated:
         return 2.0
 
     def iterates(
-        self, problem: Problem, W: LowRankMatrix, start: Value, epochs: int, target: float
+        self,
+        problem: Problem,
+        W: LowRankMatrix,
+        start: Value,
+        epochs: int,
+        target: float,
+        going_on: GoingOn | None = None,
     ) -> Iterator[Iterate]:
-        return accelerated(problem, W, start, epochs, target)
+        if going_on is None:
+            return accelerated(problem, W, start, epochs, target)
+        return accelerated(problem, W, start, epochs, target, going_on.epochs, going_on.memory)
 
 
 def resolve(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from dfwtrace._typing import FloatArray
 from dfwtrace.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.history import History, Record
 from dfwtrace.lowrank import LowRankMatrix
@@ -40,6 +41,15 @@ class Rules:
     max_time: float | None = None
     certify_every: int | None = None
     callback: Callback | None = None
+    snapshots: Snapshots | None = None
+
+
+class Snapshots(Protocol):
+    """Keeps a run's memory, now and then."""
+
+    def due(self, epoch: int) -> bool: ...
+
+    def write(self, memory: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,16 @@ class Outcome:
     certificate: Certificate | None
     status: Status
     history: History
+    intercept: FloatArray | None = None
+
+
+class _Best(NamedTuple):
+    """The best iterate so far."""
+
+    objective: float
+    W: LowRankMatrix
+    certificate: Certificate | None
+    intercept: FloatArray | None
 
 
 class Watch:
@@ -73,7 +93,7 @@ class Watch:
         self._certificate: Certificate | None = None
         self._n_certificates = 0
         self._lower_bound = -math.inf  # max over certified W of F(W) - gap: what is known of F*
-        self._best: tuple[float, LowRankMatrix, Certificate | None] = (start.objective, W, None)
+        self._best = _Best(start.objective, W, None, problem.b)
         # A certificate is tried on the tolerance's account if the estimate is below this one, which
         # is the tolerance itself from that epoch on.
         self._certify_from, self._certify_below = 0, rules.tol or 0.0
@@ -90,15 +110,17 @@ class Watch:
             tol = self._rules.tol
             if self._gap() <= (self._certificate.rounding if tol is None else tol):
                 status = "optimal"
-            return self._outcome(self._value.objective, self._W, self._certificate, status)
+            return self._outcome(self._here(), status)
         except KeyboardInterrupt:
-            return self._outcome(*self._best, "interrupted")
+            return self._outcome(self._best, "interrupted")
 
-    def _outcome(
-        self, objective: float, W: LowRankMatrix, certificate: Certificate | None, status: Status
-    ) -> Outcome:
-        gap = self._gap_of(objective, certificate)
-        return Outcome(W.compress(), objective, gap, certificate, status, self._history)
+    def _outcome(self, at: _Best, status: Status) -> Outcome:
+        gap = self._gap_of(at.objective, at.certificate)
+        W, history = at.W.compress(), self._history
+        return Outcome(W, at.objective, gap, at.certificate, status, history, at.intercept)
+
+    def _here(self) -> _Best:
+        return _Best(self._value.objective, self._W, self._certificate, self._problem.b)
 
     def _follow(self, iterates: Iterator[Iterate]) -> Status:
         for iterate in iterates:
@@ -116,9 +138,40 @@ class Watch:
                 return "stopped"
             if self._rules.max_time is not None and record["seconds"] >= self._rules.max_time:
                 return "max_time"
+            snapshots = self._rules.snapshots
+            if snapshots is not None and snapshots.due(iterate.epoch):
+                snapshots.write(self._memory(iterate))
         # A solver that ends before its time knows no better step.
         short = self._rules.epochs is not None and len(self._history) < self._rules.epochs
         return "stalled" if short else "max_epochs"
+
+    def _memory(self, iterate: Iterate) -> dict[str, Any]:
+        """All that the run depends on from here."""
+        best = self._best
+        certificate = None if best.certificate is None else asdict(best.certificate)
+        return {
+            "problem": self._problem.memory(),
+            "solver": iterate.memory(),
+            "W": self._W,
+            "value": tuple(self._value),
+            "certificate": None if self._certificate is None else asdict(self._certificate),
+            "best": (best.objective, best.W, certificate, best.intercept),
+            "history": list(self._history),
+            "certificates": (self._n_certificates, self._certify_from, self._certify_below),
+            "lower_bound": self._lower_bound,
+            "seconds": time.perf_counter() - self._began,
+        }
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        """Go on where another run was; W and its value are this one's already."""
+        objective, W, certificate, intercept = memory["best"]
+        self._best = _Best(objective, W, _certificate_of(certificate), intercept)
+        self._certificate = _certificate_of(memory["certificate"])
+        for record in memory["history"]:
+            self._history.append(record)
+        self._n_certificates, self._certify_from, self._certify_below = memory["certificates"]
+        self._lower_bound = memory["lower_bound"]
+        self._began -= memory["seconds"]
 
     def _certificate_due(self, iterate: Iterate) -> bool:
         every = self._rules.certify_every
@@ -205,5 +258,10 @@ class Watch:
         raise TypeError(f"callback must return a mapping, True or None, got {describe(answer)}.")
 
     def _remember_best(self) -> None:
-        if not self._value.objective > self._best[0]:  # also if the task tells no objective
-            self._best = (self._value.objective, self._W, self._certificate)
+        # Also if the task tells no objective.
+        if not self._value.objective > self._best.objective:
+            self._best = self._here()
+
+
+def _certificate_of(fields: dict[str, Any] | None) -> Certificate | None:
+    return None if fields is None else Certificate(**fields)

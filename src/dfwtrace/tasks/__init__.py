@@ -1,11 +1,14 @@
 """What one shard can do: tasks and the representations that they take."""
 
-from dfwtrace.tasks.gram import GramTask, Moments, folds_of
+from dfwtrace.tasks.gram import GramTask, folds_of
+from dfwtrace.tasks.moments import Centre, Moments
 from dfwtrace.tasks.program import ShardProgram
 from dfwtrace.tasks.scores import LeastSquares, Multinomial, ScoresTask
 from dfwtrace.tasks.task import Task, missing_methods
+from dfwtrace.tasks.weights import join_weights
 
 __all__ = [
+    "Centre",
     "GramTask",
     "LeastSquares",
     "Moments",
@@ -14,5 +17,6 @@ __all__ = [
     "ShardProgram",
     "Task",
     "folds_of",
+    "join_weights",
     "missing_methods",
 ]

@@ -11,6 +11,8 @@ from dfwtrace._typing import Array, FloatArray
 from dfwtrace.losses import Loss, inner_product
 from dfwtrace.lowrank import LowRankMatrix, RankOne
 from dfwtrace.shards import RowBlock, RowBlocks, Shard
+from dfwtrace.tasks.moments import feature_sums
+from dfwtrace.tasks.weights import split_targets, weight_of, weighted_rows
 
 # Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
 _BLOCK_BYTES = 4 << 20
@@ -22,39 +24,69 @@ class FactoredState:
 
     X: RowBlocks
     y: Array
+    weights: Array
     scores: LowRankMatrix
+    b: FloatArray  # the intercept, which is added to every row of scores
     told: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once they are known
 
 
 class FactoredTask:
     """Scores rebuilt block by block in every product: O(n(d + rm)) time, O(nr) memory."""
 
-    def __init__(self, loss: Loss) -> None:
-        self.loss_on_scores = loss
+    def __init__(self, loss: Loss, weighted: bool = False) -> None:
+        self.loss_on_scores, self.weighted = loss, weighted
         self.quadratic = loss.quadratic
         self.unsupported = () if loss.searchable else ("linesearch",)
 
-    def stats(self, shard: Shard, W: LowRankMatrix) -> FactoredState:
+    def stats(
+        self,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: FloatArray | None = None,
+    ) -> FactoredState:
         m = W.shape[1]
         rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
-        X = RowBlocks(shard.X, rows)
+        X = RowBlocks(shard.X, rows, centre)
         scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
-        return FactoredState(X, shard.targets, scores)
+        y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
+        return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
 
     def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
         state.scores = state.scores.toward(self._image(state, atom), gamma)
         state.told = None
         return state
 
+    def shift(self, state: FactoredState, b: Array) -> FactoredState:
+        """The state at the intercept b."""
+        state.b = b
+        state.told = None
+        return state
+
+    def first_moments(self, shard: Shard) -> FloatArray:
+        """[Σ x, Σ 1] over the rows, times their weights: the mean to centre X at."""
+        return feature_sums(shard, self.weighted)
+
+    def balance(self, state: FactoredState) -> FloatArray:
+        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
+        total = np.zeros(state.scores.shape[1])
+        value = inner = 0.0
+        for _, S, R, loss in self._evaluated(state):
+            value, inner = value + loss, inner + inner_product(S, R)
+            total += R.sum(axis=0, dtype=np.float64)
+        state.told = (value, inner)
+        weight = weight_of(state.weights, state.X.shape[0])
+        return np.concatenate([[value, inner, weight], total])
+
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:
         V = V.astype(state.X.dtype)
         shape = (state.X.shape[1], *V.shape[1:])
-        return self._sum(state, shape, lambda block, R: block.XT @ (R @ V))
+        return self._sum(state, shape, lambda block, R: block.transpose_times(R @ V))
 
     def rmatvec(self, state: FactoredState, U: Array) -> FloatArray:
         U = U.astype(state.X.dtype)
         shape = (state.scores.shape[1], *U.shape[1:])
-        return self._sum(state, shape, lambda block, R: R.T @ (block.X @ U))
+        return self._sum(state, shape, lambda block, R: R.T @ block.times(U))
 
     def tangent(self, state: FactoredState) -> FloatArray:
         """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors; each block's scores are made once."""
@@ -62,11 +94,9 @@ class FactoredTask:
         products = np.zeros((state.X.shape[1], right.shape[1]))
         transposed = np.zeros((right.shape[0], right.shape[1]))
         value = inner = 0.0
-        for block, S in self._blocks(state):
-            R = np.empty_like(S)
-            value += self.loss_on_scores.evaluate(S, state.y[block.rows], R)
-            inner += inner_product(S, R)
-            products += block.XT @ (R @ right)
+        for block, S, R, loss in self._evaluated(state):
+            value, inner = value + loss, inner + inner_product(S, R)
+            products += block.transpose_times(R @ right)
             transposed += R.T @ images[block.rows]
         state.told = (value, inner)
         return np.concatenate([[value, inner], products.ravel(), transposed.ravel()])
@@ -74,9 +104,10 @@ class FactoredTask:
     def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
         image = self._image(state, atom)
         q = (atom.scale * image.u).astype(state.X.dtype)
-        slope = curvature = 0.0
-        for (rows, _, _), S in self._blocks(state):
-            first, second = self.loss_on_scores.along(S, state.y[rows], gamma, q[rows], image.v)
+        slope, curvature, b = 0.0, 0.0, state.b.astype(state.X.dtype)
+        for block, S in self._blocks(state):
+            y, weights, rows = state.y[block.rows], state.weights[block.rows], q[block.rows]
+            first, second = self.loss_on_scores.along(S, y, gamma, rows, image.v, weights, b)
             slope += first
             curvature += second
         return slope, curvature
@@ -89,11 +120,11 @@ class FactoredTask:
 
     def gradient(self, state: FactoredState) -> FloatArray:
         shape = (state.X.shape[1], state.scores.shape[1])
-        return self._sum(state, shape, lambda block, R: block.XT @ R)
+        return self._sum(state, shape, lambda block, R: block.transpose_times(R))
 
     def curvature_product(self, state: FactoredState, U: Array) -> FloatArray:
-        product = state.X.transpose_times(state.X.times(U))
-        return self.loss_on_scores.smoothness * product
+        images = weighted_rows(state.X.times(U), state.weights)
+        return self.loss_on_scores.smoothness * state.X.transpose_times(images)
 
     def _image(self, state: FactoredState, atom: RankOne) -> RankOne:
         """The atom as seen in the scores: scale · (Xu) vᵀ."""
@@ -102,17 +133,22 @@ class FactoredTask:
     def _blocks(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
         """One block of rows after the other, with its scores."""
         left, right = state.scores.U, state.scores.V.T
-        weights = state.scores.s.astype(state.X.dtype)
+        values = state.scores.s.astype(state.X.dtype)
         for block in state.X:
-            yield block, np.ascontiguousarray((left[block.rows] * weights) @ right)
+            yield block, np.ascontiguousarray((left[block.rows] * values) @ right)
+
+    def _evaluated(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array, Array, float]]:
+        """One block of rows after the other, with its scores, its residual and its loss."""
+        b = state.b.astype(state.X.dtype)
+        for block, S in self._blocks(state):
+            R, y, weights = np.empty_like(S), state.y[block.rows], state.weights[block.rows]
+            yield block, S, R, self.loss_on_scores.evaluate_weighted(S + b, y, R, weights)
 
     def _tell(self, state: FactoredState) -> tuple[float, float]:
         if state.told is None:
             value = inner = 0.0
-            for (rows, _, _), S in self._blocks(state):
-                R = np.empty_like(S)
-                value += self.loss_on_scores.evaluate(S, state.y[rows], R)
-                inner += inner_product(S, R)
+            for _, S, R, loss in self._evaluated(state):
+                value, inner = value + loss, inner + inner_product(S, R)
             state.told = (value, inner)
         return state.told
 
@@ -124,8 +160,6 @@ class FactoredTask:
     ) -> FloatArray:
         """Σ over blocks of product(block, R), in float64."""
         total = np.zeros(shape)
-        for block, S in self._blocks(state):
-            R = np.empty_like(S)
-            self.loss_on_scores.evaluate(S, state.y[block.rows], R)
+        for block, _, R, _ in self._evaluated(state):
             total += product(block, R)
         return total

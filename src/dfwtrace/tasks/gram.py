@@ -5,63 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.sparse as sp
 
-from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace._typing import Array, FloatArray
 from dfwtrace.kernels import gram_advance
-from dfwtrace.losses import inner_product
 from dfwtrace.lowrank import LowRankMatrix, RankOne
-from dfwtrace.shards import ROWS_IN_BLOCK, Shard, slice_rows
-
-
-class Moments:
-    """A = XᵀX, B = XᵀY and ½‖Y‖² of one shard, or of all of them: moments add up.
-
-    They are views of one array, `packed`, because a reply of a round is one array.
-    """
-
-    def __init__(self, packed: FloatArray, shape: tuple[int, int]) -> None:
-        d, m = shape
-        self.packed = packed
-        self.A = packed[: d * d].reshape(d, d)
-        self.B = packed[d * d : d * (d + m)].reshape(d, m)
-
-    @property
-    def half_norm(self) -> float:
-        """½‖Y‖²."""
-        return float(self.packed[-2])
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.packed[-1])
-
-    @classmethod
-    def of(cls, shard: Shard) -> Moments:
-        """One pass over a shard, in float64: moments of float32 rows far from 0 lose all digits."""
-        X, Y = shard.X, shard.targets
-        d, m = X.shape[1], Y.shape[1]
-        moments = cls(np.zeros(d * (d + m) + 2), (d, m))
-        # Rows that must be widened are taken in blocks, so that no wide copy of all is made.
-        whole = X.dtype == np.float64 and Y.dtype == np.float64
-        rows = max(shard.n_rows, 1) if whole else ROWS_IN_BLOCK
-        for start in range(0, shard.n_rows, rows):
-            stop = min(start + rows, shard.n_rows)
-            moments._add(slice_rows(X, start, stop), Y[start:stop], only=whole)
-        moments.packed[-1] = shard.n_rows
-        return moments
-
-    def _add(self, X: Matrix, Y: Array, only: bool) -> None:
-        X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
-        if sp.issparse(X):
-            self.A[...] += (X.T @ X).toarray()
-            self.B[...] += X.T @ Y
-        elif only:  # straight to where they belong
-            np.matmul(X.T, X, out=self.A)
-            np.matmul(X.T, Y, out=self.B)
-        else:
-            self.A[...] += X.T @ X
-            self.B[...] += X.T @ Y
-        self.packed[-2] += 0.5 * inner_product(Y, Y)
+from dfwtrace.shards import Shard
+from dfwtrace.tasks.moments import Moments, first_moments
 
 
 def folds_of(shard: Shard, n_folds: int, seed: int, before: int = 0) -> Array:
@@ -123,21 +72,39 @@ class GramTask:
 
     quadratic = True
 
-    def moments(self, shard: Shard) -> FloatArray:
-        return Moments.of(shard).packed
+    def __init__(self, weighted: bool = False) -> None:
+        self.weighted = weighted
 
-    def fold_moments(self, shard: Shard, n_folds: int, seed: int, before: int = 0) -> FloatArray:
-        """The moments of each fold's rows, one behind the other. Every row is looked at once."""
-        fold_of = folds_of(shard, n_folds, seed, before)
+    def first_moments(self, shard: Shard) -> FloatArray:
+        return first_moments(shard, self.weighted)
+
+    def moments(self, shard: Shard, centre: Array | None = None) -> FloatArray:
+        return Moments.of(shard, self.weighted, centre).packed
+
+    def fold_moments(
+        self,
+        shard: Shard,
+        n_folds: int,
+        seed: int,
+        before: int,
+        fold_of: Array,
+        centre: Array | None = None,
+    ) -> FloatArray:
+        """The moments of each fold's rows, one behind the other. Every row is looked at once.
+
+        The last ones are of the rows that are in no fold.
+        """
+        if not fold_of.size:
+            fold_of = folds_of(shard, n_folds, seed, before)
         parts = []
-        for fold in range(n_folds):
-            rows = np.flatnonzero(fold_of == fold)
+        for fold in range(n_folds + 1):
+            rows = np.flatnonzero(fold_of == fold if fold < n_folds else fold_of < 0)
             own = Shard(shard.index, shard.X[rows], shard.targets[rows])
-            parts.append(Moments.of(own).packed)
+            parts.append(Moments.of(own, self.weighted, centre).packed)
         return np.concatenate(parts)
 
     def stats(self, shard: Shard | Moments, W: LowRankMatrix) -> GramState:
-        moments = shard if isinstance(shard, Moments) else Moments.of(shard)
+        moments = shard if isinstance(shard, Moments) else Moments.of(shard, self.weighted)
         left, V = W.U * W.s, np.asarray(W.V)
         AU, BV = moments.A @ left, moments.B @ V
         quadratic_form = float(np.vdot(left, AU @ (V.T @ V)))

@@ -10,19 +10,26 @@ from dfwtrace._typing import Array, FloatArray
 from dfwtrace.losses import Loss
 from dfwtrace.lowrank import LowRankMatrix, RankOne
 from dfwtrace.shards import RowBlocks, Shard
+from dfwtrace.tasks.moments import feature_sums
+from dfwtrace.tasks.weights import split_targets, weight_of, weighted_rows
 
 
 @dataclass
 class ScoresState:
-    """Scores S = XW and residual R = ∂ℓ/∂S of one shard, with Σ ℓ and ⟨S, R⟩ = ⟨W, ∇F_j⟩."""
+    """Scores S = XW and residual R = ∂ℓ/∂S of one shard, with Σ ℓ and ⟨S, R⟩ = ⟨W, ∇F_j⟩.
+
+    With an intercept b, ℓ is taken at S + 1bᵀ.
+    """
 
     X: RowBlocks
     y: Array
+    weights: Array
     S: Array
     R: Array
     product: Array  # R times `ahead`, which came out of the pass that made R
     ahead: Array
     expected: Array  # what `ahead` shall be in the next such pass
+    b: Array  # the intercept, which is added to every row of scores
     value: float = 0.0
     inner: float = 0.0
     grad: FloatArray | None = None
@@ -41,39 +48,75 @@ class ScoresState:
 class ImplicitTask:
     """Scores and residual (n×m) in memory; a product costs O(n(d + m)) and an update O(nm)."""
 
-    def __init__(self, loss: Loss) -> None:
-        self.loss_on_scores = loss
+    def __init__(self, loss: Loss, weighted: bool = False) -> None:
+        self.loss_on_scores, self.weighted = loss, weighted
         self.quadratic = loss.quadratic
         self.unsupported = () if loss.searchable else ("linesearch",)
 
-    def stats(self, shard: Shard, W: LowRankMatrix) -> ScoresState:
-        X, (n, m) = RowBlocks(shard.X), (shard.n_rows, W.shape[1])
+    def stats(
+        self,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: FloatArray | None = None,
+    ) -> ScoresState:
+        X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
+        y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
         S, nothing = np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
         product = np.zeros(n, X.dtype)
-        state = ScoresState(X, shard.targets, S, np.empty_like(S), product, nothing, nothing)
-        return self.renew(state, shard, W)
+        R = np.empty_like(S)
+        state = ScoresState(X, y, weights, S, R, product, nothing, nothing, nothing)
+        return self.renew(state, shard, W, b)
 
-    def renew(self, state: ScoresState, shard: Shard, W: LowRankMatrix) -> ScoresState:
+    def renew(
+        self,
+        state: ScoresState,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: FloatArray | None = None,
+    ) -> ScoresState:
         """The same as `stats`, in the memory of a state that is not needed any more."""
         s, dtype = state, state.S.dtype
         s.expected = np.zeros(W.shape[1], dtype)
+        s.b = s.expected if b is None else _cast(b, s)
         images, weights, right = s.image(W.U), W.s.astype(dtype), W.V.astype(dtype)
-        for rows, _, _ in s.X:
-            np.matmul(images[rows] * weights, right.T, out=s.S[rows])
-        return self._advance(s, 1.0, np.zeros(s.S.shape[0], dtype), s.expected)
+        for block in s.X:
+            np.matmul(images[block.rows] * weights, right.T, out=s.S[block.rows])
+        return self._stay(s)
+
+    def shift(self, state: ScoresState, b: Array) -> ScoresState:
+        """The state at the intercept b."""
+        state.b = _cast(b, state)
+        return self._stay(state)
+
+    def balance(self, state: ScoresState) -> FloatArray:
+        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
+        n, total = state.S.shape[0], np.zeros(state.S.shape[1])
+        for block in state.X:
+            total += state.R[block.rows].sum(axis=0, dtype=np.float64)
+        return np.concatenate([[state.value, state.inner, weight_of(state.weights, n)], total])
 
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
         q = ((gamma * atom.scale) * state.image(atom.u)).astype(state.S.dtype)
         return self._advance(state, 1.0 - gamma, q, _cast(atom.v, state))
 
+    def _stay(self, state: ScoresState) -> ScoresState:
+        nothing = np.zeros(sum(state.S.shape), state.S.dtype)
+        return self._advance(state, 1.0, *np.split(nothing, [state.S.shape[0]]))
+
     def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
         s = state
         s.ahead = s.expected
         s.value, s.inner = self.loss_on_scores.advance(
-            s.S, s.y, decay, q, v, s.R, s.ahead, s.product
+            s.S, s.y, decay, q, v, s.R, s.ahead, s.product, s.weights, s.b
         )
         return s
+
+    def first_moments(self, shard: Shard) -> FloatArray:
+        """[Σ x, Σ 1] over the rows, times their weights: the mean to centre X at."""
+        return feature_sums(shard, self.weighted)
 
     def expect(self, state: ScoresState, v: Array) -> ScoresState:
         """After the next update comes the product ∇F_j v: let R v come out of the same pass."""
@@ -88,13 +131,14 @@ class ImplicitTask:
     def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
         images = state.image(U)
         total = np.zeros((state.R.shape[1], *U.shape[1:]))
-        for rows, _, _ in state.X:
-            total += state.R[rows].T @ images[rows]
+        for block in state.X:
+            total += state.R[block.rows].T @ images[block.rows]
         return total
 
     def linesearch(self, state: ScoresState, atom: RankOne, gamma: float) -> tuple[float, float]:
         q = (atom.scale * state.image(atom.u)).astype(state.S.dtype)
-        return self.loss_on_scores.along(state.S, state.y, gamma, q, _cast(atom.v, state))
+        v = _cast(atom.v, state)
+        return self.loss_on_scores.along(state.S, state.y, gamma, q, v, state.weights, state.b)
 
     def loss(self, state: ScoresState) -> float:
         return state.value
@@ -106,20 +150,15 @@ class ImplicitTask:
         return state.X.transpose_times(state.R)
 
     def curvature_product(self, state: ScoresState, U: Array) -> FloatArray:
-        product = state.X.transpose_times(state.X.times(U))
-        return self.loss_on_scores.smoothness * product
+        images = weighted_rows(state.X.times(U), state.weights)
+        return self.loss_on_scores.smoothness * state.X.transpose_times(images)
 
 
 class DenseTask(ImplicitTask):
     """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
 
-    def renew(self, state: ScoresState, shard: Shard, W: LowRankMatrix) -> ScoresState:
-        state = super().renew(state, shard, W)
-        state.grad = super().gradient(state)
-        return state
-
-    def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
-        state = super().update(state, atom, gamma)
+    def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
+        state = super()._advance(state, decay, q, v)
         state.grad = super().gradient(state)
         return state
 
@@ -130,7 +169,7 @@ class DenseTask(ImplicitTask):
         return self.gradient(state).T @ U
 
     def gradient(self, state: ScoresState) -> FloatArray:
-        assert state.grad is not None  # set by stats and by every update
+        assert state.grad is not None  # made by every pass
         return state.grad
 
 

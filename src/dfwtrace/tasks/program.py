@@ -48,14 +48,29 @@ class ShardProgram:
         """Whether a state can be built in the memory of one that is not needed any more."""
         return hasattr(self.task, "renew")
 
-    def stats(self, shard: Any, U: Array, s: Array, V: Array, old: Any = None) -> Held:
+    def stats(self, shard: Any, U: Array, s: Array, V: Array, *b: Array, old: Any = None) -> Held:
+        """The state at W, with an intercept and the point to centre X at, if there are any."""
         W = LowRankMatrix(U, s, V)
         if shard.n_rows == 0:
             return Held(0, None, W)
         if isinstance(old, Held):
-            state = self.task.renew(old.state, shard, W)
+            state = self.task.renew(old.state, shard, W, *b)
             return self._held(shard.n_rows, state, "renew")._replace(built_from=W)
-        return self._held(shard.n_rows, self.task.stats(shard, W), "stats")._replace(built_from=W)
+        state = self.task.stats(shard, W, *b)
+        return self._held(shard.n_rows, state, "stats")._replace(built_from=W)
+
+    def shift(self, held: Held, b: Array) -> Held:
+        """The state at another intercept."""
+        if held.n_rows == 0:
+            return held
+        return held._replace(state=self.task.shift(held.state, b))
+
+    def balance(self, held: Held) -> FloatArray:
+        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: the last is the gradient in the intercept."""
+        if held.n_rows == 0:
+            return np.zeros(3 + self.shape[1])
+        balance: FloatArray = self.task.balance(held.state)
+        return balance
 
     def update(
         self, held: Held, scale: float, u: Array, v: Array, gamma: float, *expected: int
@@ -159,15 +174,30 @@ class ShardProgram:
         pair = process.top_pair()
         return np.concatenate([pair.u, pair.v])
 
-    def moments(self, shard: Any) -> FloatArray:
-        """The shard's second moments, for tasks that need no more than their sum."""
-        moments: FloatArray = self.task.moments(shard)
+    def digest(self, shard: Any) -> FloatArray:
+        """Sixteen bytes, as numbers, that change if any of the shard's rows do."""
+        return np.frombuffer(shard.digest(), np.uint8).astype(np.float64)
+
+    def first_moments(self, shard: Any) -> FloatArray:
+        """[Σ x, Σ y, Σ 1] over the shard's rows, times their weights; Σ y if it has a meaning."""
+        moments: FloatArray = self.task.first_moments(shard)
         return moments
 
-    def fold_moments(self, shard: Any, n_folds: int, seed: int, before: Array) -> FloatArray:
-        """The second moments of each fold's rows; `before` has the rows before each shard."""
+    def moments(self, shard: Any, *centre: Array) -> FloatArray:
+        """The shard's second moments, for tasks that need no more than their sum."""
+        moments: FloatArray = self.task.moments(shard, *centre)
+        return moments
+
+    def fold_moments(
+        self, shard: Any, n_folds: int, seed: int, before: Array, fold_of: Array, *centre: Array
+    ) -> FloatArray:
+        """The second moments of each fold's rows, and last of those that are in none.
+
+        `before` has the number of rows before each shard, `fold_of` each row's fold or nothing.
+        """
         first = int(before[shard.index])
-        moments: FloatArray = self.task.fold_moments(shard, n_folds, seed, first)
+        own = fold_of[first : first + shard.n_rows]
+        moments: FloatArray = self.task.fold_moments(shard, n_folds, seed, first, own, *centre)
         return moments
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, ClassVar
 
 from dfwtrace._typing import Array, Matrix
@@ -10,6 +11,7 @@ from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
 from dfwtrace.tasks.factored import FactoredTask
 from dfwtrace.tasks.gram import GramTask
 from dfwtrace.tasks.implicit import DenseTask, ImplicitTask
+from dfwtrace.tasks.weights import own_targets
 from dfwtrace.validation import describe
 
 
@@ -32,17 +34,24 @@ class ScoresTask:
     #: c in K(t) = ⌊1 + c log t⌋ when the oracle is named "power-log" (the paper's experiments).
     log_factor: float = 1.0
 
-    _forms: ClassVar[dict[str, Callable[[Loss], Any]]] = {
+    _forms: ClassVar[dict[str, Callable[[Loss, bool], Any]]] = {
         "implicit": ImplicitTask,
         "dense": DenseTask,
         "factored": FactoredTask,
-        "gram": lambda loss: GramTask(),
+        "gram": lambda loss, weighted: GramTask(weighted),
     }
 
     def __init__(self, loss: Loss) -> None:
         if not isinstance(loss, Loss):
             raise TypeError(f"loss must be a Loss such as SquaredLoss(), got {describe(loss)}.")
         self.loss = loss
+        self.weighted = False
+
+    def with_weights(self) -> ScoresTask:
+        """The same task where the first column of y is the weight of each row."""
+        other = copy(self)
+        other.weighted = True
+        return other
 
     @property
     def name(self) -> str:
@@ -50,7 +59,9 @@ class ScoresTask:
 
     def check(self, X: Matrix, y: Array | None) -> tuple[Matrix, Array]:
         """Refuse targets that the loss cannot take; see `Loss.check_targets`."""
-        return X, self.loss.check_targets(y)[0]
+        targets = self._examine(y)[0]
+        # With weights the targets stay as they are until the shards part them.
+        return X, targets if y is None or not self.weighted else y
 
     def check_width(self, width: int, n_rows: int) -> None:
         """Refuse what can only be told when all rows have been seen; see `Loss.check_width`."""
@@ -58,7 +69,15 @@ class ScoresTask:
 
     def shape(self, X: Matrix, y: Array | None) -> tuple[int, int]:
         """The shape (d, m) of W."""
-        return int(X.shape[1]), self.loss.check_targets(y)[1]
+        return int(X.shape[1]), self._examine(y)[1]
+
+    def _examine(self, y: Array | None) -> tuple[Array, int]:
+        """The targets without their weights, and the width of the scores."""
+        if y is None or not self.weighted:
+            return self.loss.check_targets(y)
+        if y[:, 0].min() < 0.0:
+            raise ValueError(f"sample_weight must not be negative, got {y[:, 0].min():g}.")
+        return self.loss.check_targets(own_targets(y))
 
     def represent(self, name: str) -> Any:
         """The task in one of its `representations`: an object with the methods of `Task`."""
@@ -67,7 +86,7 @@ class ScoresTask:
                 f"representation must be one of {', '.join(self.representations)} or auto for "
                 f"{self.name}, got {describe(name)}."
             )
-        return self._forms[name](self.loss)
+        return self._forms[name](self.loss, self.weighted)
 
 
 class LeastSquares(ScoresTask):

@@ -34,6 +34,27 @@ def test_arrays_give_the_same_bits_as_in_this_process(
     assert_same_bits(result, solve_here(dt.Multinomial(), *classes, lmo=lmo))
 
 
+def test_the_accelerated_solver_with_intercept_and_weights_has_the_same_bits(
+    spark: Any, tidy: None, classes: Any
+) -> None:
+    X, y = classes
+    options: Any = {
+        "radius": 3.0,
+        "solver": "accelerated",
+        "epochs": 4,
+        "tol": 0.0,
+        "intercept": True,
+        "sample_weight": 1.0 + np.arange(len(y)) % 3,
+        "progress": False,
+    }
+    result = dt.solve(dt.Multinomial(), X, y, engine=dt.SparkEngine(spark, N_SHARDS), **options)
+    here = dt.solve(dt.Multinomial(), X, y, engine=dt.LocalEngine(N_SHARDS), **options)
+    assert_same_bits(result, here)
+    assert result.intercept is not None
+    assert here.intercept is not None
+    assert result.intercept.tobytes() == here.intercept.tobytes()
+
+
 def variants(X: Any) -> dict[str, Any]:
     return {
         "float32": X.astype(np.float32),

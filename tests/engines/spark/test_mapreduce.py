@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engines.spark.runs import broadcast_files, persisted
+from tests.engines.spark.runs import assert_same_bits, broadcast_files, persisted
 from tests.engines.spark.tallies import (
     Tally,
     assert_same_rounds,
@@ -89,6 +89,20 @@ def test_a_run_gives_the_bits_of_one_process(
 
 
 @pytest.mark.usefixtures("nothing_left")
+def test_the_accelerated_solver_gives_the_bits_of_one_process(spark: Any) -> None:
+    X, Y, _ = dt.datasets.make_multitask(n=40, d=5, m=4, rank=2, noise=0.3, seed=0)
+    options: Any = {
+        "radius": 0.5,
+        "solver": "accelerated",
+        "epochs": 1,
+        "tol": 0.0,
+        "representation": "implicit",
+    }
+    far = dt.solve(dt.LeastSquares(), X, Y, engine=dt.SparkMapReduceEngine(spark, 2), **options)
+    near = dt.solve(dt.LeastSquares(), X, Y, engine=dt.LocalEngine(2), **options)
+    assert_same_bits(far, near)
+
+
 def test_hundreds_of_epochs_leave_lineage_and_storage_flat(spark: SparkSession) -> None:
     rows, n = some_rows(), 300
     here = dt.LocalEngine(2).start(Tally(), rows)

@@ -1,0 +1,1 @@
+"""Files: what is written to disk, and what is read from it."""

@@ -1,0 +1,127 @@
+"""An intercept that no constraint holds back: for every W the best b of the scores XW + 1bᵀ.
+
+The solvers then minimise F̃(W) = min_b F(W, b), which is convex too, and whose gradient is that of F
+in W at the best b. Finding it takes rounds with vectors of m numbers, and few of them: b was the
+best one for a W nearby, and L-BFGS remembers the curvature.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.engines import Ledger
+from dfwtrace.finite import require_finite
+from dfwtrace.solvers.quasi_newton import Memory
+
+# Steps for one W at the most, and tries for one step.
+_STEPS, _TRIES = 200, 60
+# A step must lower F by the first share of what its slope promises, and leave at most the second of
+# the slope (Wolfe's rules): where probabilities are all but 0 and 1, F is nearly linear in b, and
+# only steps that go on until its slope changes tell anything of its curvature.
+_ENOUGH, _LEFT = 1e-4, 0.9
+# b is good enough when another step would lower F by less than this share of its rounding error,
+# or of F itself: a certified gap of 1e-8·F is then off by a thousandth of it at the most.
+_SHARE_OF_ROUNDING = 1e-3
+_SHARE_OF_OBJECTIVE = 1e-14
+
+
+class Intercept:
+    """The present b, and the rounds that keep it at its best.
+
+    Parameters
+    ----------
+    workers : Ledger
+    width : int
+        m, the length of b.
+    centre : array
+        The mean of the rows, which X is centred at: b then hardly moves with W.
+    smoothness : float
+        Largest curvature of a row's loss in its scores: the first step's length.
+    precision : float
+        Relative rounding error of the shards' arithmetic.
+
+    Attributes
+    ----------
+    b : array
+    objective, inner : float
+        F and ⟨W, ∇F⟩ at the present W and b.
+    """
+
+    def __init__(
+        self,
+        workers: Ledger,
+        width: int,
+        centre: FloatArray,
+        smoothness: float,
+        precision: float,
+    ) -> None:
+        self._workers, self._smoothness, self._precision = workers, smoothness, precision
+        self.centre = centre
+        self._memory = Memory(width)
+        self._gradient = np.zeros(width)
+        self._weight = 0.0
+        self.b: FloatArray = np.zeros(width)
+        self.objective = self.inner = 0.0
+
+    def memory(self) -> dict[str, Any]:
+        """What a run that goes on must know."""
+        numbers = (self.objective, self.inner, self._weight)
+        return {
+            "b": self.b,
+            "gradient": self._gradient,
+            "numbers": numbers,
+            "changes": self._memory.memory(),
+        }
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        self.b, self._gradient = memory["b"], memory["gradient"]
+        self.objective, self.inner, self._weight = memory["numbers"]
+        self._memory.restore(memory["changes"])
+
+    def settle(self) -> None:
+        """Move b to its best for the W where the shards' states are."""
+        self._look()
+        enough = max(_SHARE_OF_ROUNDING * self._precision, _SHARE_OF_OBJECTIVE)
+        for _ in range(_STEPS):
+            direction = self._memory.direction(self._gradient)
+            if direction is None or float(direction @ self._gradient) >= 0.0:
+                direction = self._gradient / -(self._smoothness * self._weight or 1.0)
+            slope = float(direction @ self._gradient)
+            if -slope <= enough * abs(self.objective):
+                return
+            if not self._step(direction, slope):
+                if self._memory.empty:
+                    return
+                self._memory = Memory(self.b.size)  # what it knew was of another place
+
+    def _step(self, direction: FloatArray, slope: float) -> bool:
+        """To b + t·direction with a t that keeps Wolfe's rules, by bisection; False if none is."""
+        b, before, gradient = self.b, self.objective, self._gradient
+        allowance = self._precision * abs(before) / 32.0
+        least, most, t = 0.0, np.inf, 1.0
+        for _ in range(_TRIES):
+            self._go_to(b + t * direction)
+            if self.objective > before + _ENOUGH * t * slope + allowance:
+                most = t
+            elif float(direction @ self._gradient) < _LEFT * slope:
+                least = t
+            else:
+                self._memory.remember(t * direction, self._gradient - gradient)
+                return True
+            t = 2.0 * t if most == np.inf else 0.5 * (least + most)
+        if self.objective > before:
+            self._go_to(b)
+        return False
+
+    def _go_to(self, b: FloatArray) -> None:
+        self._workers.apply("shift", b)
+        self.b = b
+        self._look()
+
+    def _look(self) -> None:
+        reply = require_finite(self._workers.sum("balance"), "the objective or its gradient")
+        self.objective, self.inner, self._weight = (float(number) for number in reply[:3])
+        self._gradient = reply[3:]

@@ -1,0 +1,207 @@
+"""Processes that are killed in the middle of anything, Ctrl-C, and disks that are full."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.checkpoints.runs import assert_same_run, every_epoch, stopped
+
+import dfwtrace as dt
+
+# A process that has imported all it needs forks one that runs, again and again.
+CHILD = """
+import json, os, sys, time
+import dfwtrace as dt
+
+X, y, _ = dt.datasets.make_multiclass(n=90, d=12, m=6, rank=3, seed=5)
+path, rules, options = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+options["engine"] = dt.LocalEngine(3, 1)
+while sys.stdin.readline():
+    pid = os.fork()
+    if pid == 0:
+        print(os.getpid(), flush=True)
+        dt.solve(
+            dt.Multinomial(), X, y, checkpoint=dt.Checkpoint(path, **rules),
+            callback=lambda W, record: time.sleep(0.004), **options
+        )
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[Any, Any]:
+    X, y, _ = dt.datasets.make_multiclass(n=90, d=12, m=6, rank=3, seed=5)
+    return X, y
+
+
+@pytest.mark.parametrize(
+    ("rules", "options"),
+    [
+        ('{"epochs": 1}', '{"epochs": 130, "lmo": "power-2", "intercept": true}'),
+        ('{"seconds": 0.05}', '{"epochs": 150, "solver": "accelerated", "tol": 0.0}'),
+    ],
+    ids=["every epoch", "by the clock"],
+)
+def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
+    rules: str, options: str, data: Any, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"radius": 30.0, "representation": "implicit", **json.loads(options)}
+    rng = random.Random(7)
+    path = tmp_path / "run.ckpt"
+    reached = []
+    command = [sys.executable, "-c", CHILD, str(path), rules, json.dumps(given)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(5):
+            before = written(path)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            pid = int(process.stdout.readline())
+            while written(path) == before:
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0.0, 0.04))
+            os.kill(pid, signal.SIGKILL)
+            assert int(process.stdout.readline()) == -signal.SIGKILL
+            reached.append(path.read_bytes())
+    assert process.returncode == 0
+    assert len(set(reached)) == 5  # each has gone on from the one before
+    given["engine"] = dt.LocalEngine(3, 1)
+    checkpoint = dt.Checkpoint(path, **json.loads(rules))
+    left: list[int] = []
+    result = dt.solve(
+        dt.Multinomial(),
+        *data,
+        checkpoint=checkpoint,
+        callback=lambda W, record: left.append(record["epoch"]),
+        **given,
+    )
+    assert left[0] > 5
+    assert_same_run(result, dt.solve(dt.Multinomial(), *data, **given))
+
+
+def written(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+# Ctrl-C
+
+
+class PressCtrlC:
+    """A callback that sends this process the signal of Ctrl-C after so many epochs."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __call__(self, W: dt.LowRankMatrix, record: dict[str, Any]) -> None:
+        if record["epoch"] == self.epoch:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1.0)  # until it arrives
+
+
+OPTIONS: dict[str, Any] = {
+    "radius": 30.0,
+    "representation": "implicit",
+    "engine": dt.LocalEngine(3, 1),
+}
+
+
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(solver: str, data: Any, tmp_path: Path) -> None:
+    options = {**OPTIONS, "epochs": 8, "solver": solver, "tol": 0.0}
+    expected = dt.solve(dt.Multinomial(), *data, **options)
+    options["checkpoint"] = every_epoch(tmp_path / "run.ckpt")
+    interrupted = dt.solve(dt.Multinomial(), *data, callback=PressCtrlC(4), **options)
+    assert interrupted.status == "interrupted"
+    assert len(interrupted.history) == 4
+    assert_same_run(dt.solve(dt.Multinomial(), *data, **options), expected)
+
+
+def test_ctrl_c_at_any_moment_also_while_it_is_written(data: Any, tmp_path: Path) -> None:
+    options = {**OPTIONS, "epochs": 60}
+    expected = dt.solve(dt.Multinomial(), *data, **options)
+    options["checkpoint"] = every_epoch(tmp_path / "run.ckpt")
+    rng, presses = random.Random(3), 0
+    for _ in range(8):
+        before = written(tmp_path / "run.ckpt")
+        pressing = threading.Thread(
+            target=press_soon, args=(tmp_path / "run.ckpt", before, rng.uniform(0.0, 0.03))
+        )
+        pressing.start()
+        try:
+            result = dt.solve(dt.Multinomial(), *data, **options)
+            presses += result.status == "interrupted"
+            pressing.join()
+        except KeyboardInterrupt:  # before its first epoch, or after its last
+            presses += 1
+            pressing.join()
+        if presses == 4:
+            break
+    assert presses == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["run.ckpt"]
+    assert_same_run(dt.solve(dt.Multinomial(), *data, **options), expected)
+
+
+def press_soon(path: Path, before: int, seconds: float) -> None:
+    """Ctrl-C some time after the file has been written anew."""
+    deadline = time.monotonic() + 20.0
+    while written(path) == before and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(seconds)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+# Full disks
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
+    try:
+        mounted = subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("a small disk cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(
+    small_disk: Path, tmp_path: Path, data: Any
+) -> None:
+    path = small_disk / "run.ckpt"
+    options = {**OPTIONS, "epochs": 30}
+    stopped(dt.Multinomial(), *data, 5, checkpoint=every_epoch(path), **options)
+    content = path.read_bytes()
+    (small_disk / "other.bin").write_bytes(b"x" * (64 * 1024 - len(content) - 8192))
+    with pytest.raises(OSError, match=r"run\.ckpt cannot be written: No space left") as caught:
+        dt.solve(dt.Multinomial(), *data, checkpoint=every_epoch(path), **options)
+    assert caught.value.errno == errno.ENOSPC
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == content
+    assert sorted(os.listdir(small_disk)) == ["other.bin", "run.ckpt"]
+    # It can be used where it is, by a run that need not write, and elsewhere.
+    expected = dt.solve(dt.Multinomial(), *data, **options)
+    assert_same_run(dt.solve(dt.Multinomial(), *data, checkpoint=path, **options), expected)
+    (tmp_path / "run.ckpt").write_bytes(content)
+    checkpoint = every_epoch(tmp_path / "run.ckpt")
+    assert_same_run(dt.solve(dt.Multinomial(), *data, checkpoint=checkpoint, **options), expected)

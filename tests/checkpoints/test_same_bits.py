@@ -1,0 +1,288 @@
+"""A run that was stopped and goes on ends with the bits of one that was never stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from tests.checkpoints.runs import StopAfter, StopError, assert_same_run, every_epoch, stopped
+
+import dfwtrace as dt
+from dfwtrace.lmo import Adaptive, Constant, Lanczos, Power, TheoremLinear, TheoremLog
+
+EPOCHS = 6
+LS, MULTI = "least squares", "multinomial"
+TASKS: dict[str, Any] = {LS: dt.LeastSquares(), MULTI: dt.Multinomial()}
+FORMS = [(name, form) for name, task in TASKS.items() for form in task.representations]
+ORACLES: dict[str, Any] = {
+    "power-log": "power-log",
+    "power-linear": "power-linear",
+    "lanczos": "lanczos",
+    "naive": "naive",
+    "sva": "sva",
+    "previous": Power(Constant(2), start="previous"),
+    "started by sva": Power(Constant(2), start="sva"),
+    "adaptive": Power(Adaptive()),
+    "adaptive Lanczos from the previous": Lanczos(Adaptive(), start="previous"),
+    "theorem, log": Power(TheoremLog()),
+    "theorem, linear": Lanczos(TheoremLinear()),
+}
+
+
+@pytest.fixture
+def data(multitask: tuple[Any, Any], multiclass: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
+    return {LS: multitask, MULTI: multiclass}
+
+
+def options_of(form: str, n_shards: int = 3, n_jobs: int = 1, **others: Any) -> dict[str, Any]:
+    engine = dt.LocalEngine(n_shards, n_jobs)
+    return {"radius": 3.0, "representation": form, "engine": engine, "epochs": EPOCHS, **others}
+
+
+def check_every_stop(
+    task: Any,
+    X: Any,
+    y: Any,
+    folder: Path,
+    stops: Any = range(1, EPOCHS + 1),
+    every: int = 1,
+    **options: Any,
+) -> dt.Result:
+    """Stop after each of these epochs, go on, and compare with runs that nobody stopped."""
+    expected = dt.solve(task, X, y, **options)
+    for epoch in stops:
+        checkpoint = dt.Checkpoint(folder / f"{epoch} {every}.ckpt", epochs=every)
+        stopped(task, X, y, epoch, checkpoint=checkpoint, **options)
+        assert Path(checkpoint.path).exists() == (epoch > every)
+        assert_same_run(dt.solve(task, X, y, checkpoint=checkpoint, **options), expected)
+    return expected
+
+
+@pytest.mark.parametrize("step", ["linesearch", "harmonic"])
+@pytest.mark.parametrize("oracle", ORACLES)
+@pytest.mark.parametrize("name", TASKS)
+def test_every_oracle_and_step(
+    name: str, oracle: str, step: str, data: Any, tmp_path: Path
+) -> None:
+    options = options_of("implicit", lmo=ORACLES[oracle], step=step, certify_every=4)
+    check_every_stop(TASKS[name], *data[name], tmp_path, stops=[2, 5], **options)
+
+
+@pytest.mark.parametrize(("intercept", "weighted"), [(False, False), (True, True)])
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_every_representation_with_intercept_and_weights(
+    name: str, form: str, solver: str, intercept: bool, weighted: bool, data: Any, tmp_path: Path
+) -> None:
+    X, y = data[name]
+    weights = np.random.default_rng(3).uniform(0.0, 2.0, len(X)) if weighted else None
+    options = options_of(form, solver=solver, intercept=intercept, sample_weight=weights, tol=1e-9)
+    expected = check_every_stop(TASKS[name], X, y, tmp_path, stops=[2, EPOCHS], **options)
+    watched = dt.solve(TASKS[name], X, y, checkpoint=every_epoch(tmp_path / "run"), **options)
+    assert_same_run(watched, expected)  # to be written changes nothing
+
+
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_stop_after_every_epoch(name: str, solver: str, data: Any, tmp_path: Path) -> None:
+    options = options_of("implicit", solver=solver, tol=1e-9)
+    check_every_stop(TASKS[name], *data[name], tmp_path, **options)
+
+
+@pytest.mark.parametrize("n_shards", [1, 5])
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_other_threads_go_on_with_the_same_shards(
+    solver: str, n_shards: int, tmp_path: Path
+) -> None:
+    X, y, _ = dt.datasets.make_multiclass(n=1500, d=60, m=6, rank=3, seed=2)
+    assert X.nbytes > 1 << 19  # less is not worth a second thread
+    one, two = (options_of("implicit", n_shards, jobs, solver=solver) for jobs in (1, 2))
+    expected = dt.solve(dt.Multinomial(), X, y, **one)
+    for k, (first, second) in enumerate([(one, two), (two, one), (two, two)]):
+        checkpoint = every_epoch(tmp_path / f"{k}.ckpt")
+        stopped(dt.Multinomial(), X, y, 4, checkpoint=checkpoint, **first)
+        assert_same_run(dt.solve(dt.Multinomial(), X, y, checkpoint=checkpoint, **second), expected)
+
+
+@pytest.mark.parametrize("kind", ["float32", "sparse", "column by column", "more shards than rows"])
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_every_kind_of_rows(kind: str, solver: str, data: Any, tmp_path: Path) -> None:
+    X, y = data[MULTI]
+    rows = {
+        "float32": X.astype(np.float32),
+        "sparse": sp.csr_array(np.where(np.abs(X) > 0.5, X, 0.0)),
+        "column by column": np.asfortranarray(X),
+        "more shards than rows": X,
+    }[kind]
+    n_shards = 70 if kind == "more shards than rows" else 3
+    options = options_of("implicit", n_shards, solver=solver)
+    check_every_stop(dt.Multinomial(), rows, y, tmp_path, stops=[3, 5], **options)
+
+
+@pytest.mark.parametrize("form", ["gram", "implicit", "factored"])
+def test_states_are_rebuilt_on_the_way(form: str, data: Any, tmp_path: Path) -> None:
+    options = options_of(form, epochs=205, lmo="power-2", intercept=form == "implicit")
+    expected = check_every_stop(
+        dt.LeastSquares(), *data[LS], tmp_path, stops=[100, 101, 130], every=33, **options
+    )
+    check_every_stop(dt.LeastSquares(), *data[LS], tmp_path, stops=[101, 204], every=50, **options)
+    methods = [record["method"] for record in expected.rounds]
+    assert methods.count("stats") >= 3  # W = 0, and after epochs 100 and 200
+
+
+def test_ratios_of_more_epochs_than_are_looked_back_at(data: Any, tmp_path: Path) -> None:
+    """The largest of the last ten ratios counts; an old one must not stay because of a stop."""
+    options = options_of("gram", epochs=40, lmo=Power(TheoremLog()))
+    expected = check_every_stop(
+        dt.LeastSquares(), *data[LS], tmp_path, stops=[9, 15], every=7, **options
+    )
+    assert len(set(expected.history.column("power_iterations"))) > 2
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_tolerance_that_is_reached(name: str, data: Any, tmp_path: Path) -> None:
+    options = options_of("implicit", solver="accelerated", tol=1e-7, epochs=500)
+    expected = dt.solve(TASKS[name], *data[name], **options)
+    assert expected.status == "optimal"
+    last = len(expected.history)
+    stops = sorted({2, last // 2, last})
+    check_every_stop(TASKS[name], *data[name], tmp_path, stops=stops, **options)
+
+
+def test_a_tolerance_reached_by_frank_wolfe_after_certificates_in_vain(
+    data: Any, tmp_path: Path
+) -> None:
+    options = options_of("gram", tol=0.02, epochs=500, lmo="power-1", certify_every=7)
+    expected = dt.solve(dt.LeastSquares(), *data[LS], **options)
+    last = len(expected.history)
+    assert (expected.status, last > 10) == ("optimal", True)
+    stops = [8, last // 2, last]
+    check_every_stop(dt.LeastSquares(), *data[LS], tmp_path, stops=stops, **options)
+
+
+def test_a_run_that_stalls(data: Any, tmp_path: Path) -> None:
+    options = options_of("implicit", solver="accelerated", tol=0.0, epochs=2000)
+    expected = dt.solve(dt.LeastSquares(), *data[LS], **options)
+    assert expected.status == "stalled"
+    last = len(expected.history)
+    stops = [last // 4, last // 2, last]
+    check_every_stop(dt.LeastSquares(), *data[LS], tmp_path, stops=stops, every=5, **options)
+
+
+def test_a_wide_matrix_whose_certificate_comes_from_lanczos(tmp_path: Path) -> None:
+    """With few directions in W, "accelerated" bounds σ₁ by products: each such bound counts."""
+    X, Y, _ = dt.datasets.make_multitask(n=300, d=100, m=90, rank=2, noise=0.1, seed=4)
+    options = options_of("implicit", solver="accelerated", tol=1e-8, epochs=200, certify_every=3)
+    options["radius"] = 0.9
+    expected = dt.solve(dt.LeastSquares(), X, Y, **options)
+    assert expected.certificate is not None
+    assert expected.certificate.method == "lanczos"
+    stop = len(expected.history) // 2
+    check_every_stop(dt.LeastSquares(), X, Y, tmp_path, stops=[stop], every=2, **options)
+
+
+def test_many_quasi_newton_steps_with_looks_in_between(tmp_path: Path) -> None:
+    X, Y, _ = dt.datasets.make_multitask(n=300, d=60, m=50, rank=2, noise=0.1, seed=4)
+    options = options_of("implicit", solver="accelerated", tol=1e-5, epochs=200, certify_every=3)
+    last = len(dt.solve(dt.LeastSquares(), X, Y, **options).history)
+    assert last > 60
+    stops = [3, last // 2]
+    check_every_stop(dt.LeastSquares(), X, Y, tmp_path, stops=stops, every=2, **options)
+
+
+def test_a_start_that_is_not_zero(data: Any, tmp_path: Path) -> None:
+    X, y = data[MULTI]
+    start = dt.solve(dt.Multinomial(), X, y, radius=2.0, epochs=3).W
+    for solver in ("dfw", "accelerated"):
+        folder = tmp_path / solver
+        folder.mkdir()
+        options = options_of("implicit", solver=solver, start=start)
+        check_every_stop(dt.Multinomial(), X, y, folder, stops=[2, 4], **options)
+
+
+def test_a_run_that_is_stopped_again_and_again(data: Any, tmp_path: Path) -> None:
+    X, y = data[MULTI]
+    for solver in ("dfw", "accelerated"):
+        options = options_of("implicit", solver=solver, epochs=25, tol=1e-12)
+        expected = dt.solve(dt.Multinomial(), X, y, **options)
+        options["checkpoint"] = every_epoch(tmp_path / f"{solver}.ckpt")
+        for epoch in range(2, len(expected.history) + 1, 3):
+            stopped(dt.Multinomial(), X, y, epoch, **options)
+        assert_same_run(dt.solve(dt.Multinomial(), X, y, **options), expected)
+
+
+def test_what_the_callback_told_is_kept(data: Any, tmp_path: Path) -> None:
+    X, y = data[MULTI]
+
+    def tell(W: dt.LowRankMatrix, record: dict[str, Any]) -> dict[str, Any]:
+        wrong = (X @ W).argmax(axis=1) != y
+        return {"error": wrong.mean(), "single": np.float32(0.1 * record["epoch"]), "word": "ü"}
+
+    class TellAndStop(StopAfter):
+        def __call__(self, W: dt.LowRankMatrix, record: dict[str, Any]) -> Any:
+            super().__call__(W, record)
+            return tell(W, record)
+
+    options = options_of("implicit", checkpoint=every_epoch(tmp_path / "run.ckpt"))
+    expected = dt.solve(dt.Multinomial(), X, y, callback=tell, **options_of("implicit"))
+    with pytest.raises(StopError):
+        dt.solve(dt.Multinomial(), X, y, callback=TellAndStop(4), **options)
+    result = dt.solve(dt.Multinomial(), X, y, callback=tell, **options)
+    assert_same_run(result, expected)
+    assert result.history.column("single").dtype == np.float32
+
+
+# More epochs, and a run that has ended
+
+
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+@pytest.mark.parametrize(("first", "then"), [(1, 2), (5, 9), (60, 110)])
+def test_more_epochs_go_on_from_the_file(
+    solver: str, first: int, then: int, data: Any, tmp_path: Path
+) -> None:
+    X, y = data[LS]
+    options = options_of("gram", solver=solver, tol=0.0)
+    options["checkpoint"] = every_epoch(tmp_path / "run.ckpt")
+    some = dt.solve(dt.LeastSquares(), X, y, **{**options, "epochs": first})
+    seen: list[int] = []
+    more = dt.solve(
+        dt.LeastSquares(),
+        X,
+        y,
+        callback=lambda W, record: seen.append(record["epoch"]),
+        **{**options, "epochs": then},
+    )
+    assert seen == list(range(len(some.history) + 1, len(more.history) + 1))
+    whole = dt.solve(dt.LeastSquares(), X, y, **{**options, "epochs": then, "checkpoint": None})
+    assert_same_run(more, whole)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_a_run_that_has_ended_ends_again_the_same(
+    every: int, solver: str, data: Any, tmp_path: Path
+) -> None:
+    X, y = data[MULTI]
+    path = tmp_path / "run.ckpt"
+    options = options_of("implicit", solver=solver, checkpoint=dt.Checkpoint(path, epochs=every))
+    first = dt.solve(dt.Multinomial(), X, y, **options)
+    content = path.read_bytes()
+    for _ in range(2):
+        assert_same_run(dt.solve(dt.Multinomial(), X, y, **options), first)
+    assert path.read_bytes() == content
+
+
+def test_a_path_is_written_to_by_the_clock(data: Any, tmp_path: Path) -> None:
+    """A plain path stands for every 30 seconds, and a short run ends before."""
+    X, y = data[LS]
+    options = options_of("gram")
+    expected = dt.solve(dt.LeastSquares(), X, y, **options)
+    for path in (str(tmp_path / "run.ckpt"), tmp_path / "run.ckpt"):
+        assert_same_run(dt.solve(dt.LeastSquares(), X, y, checkpoint=path, **options), expected)
+    assert list(tmp_path.iterdir()) == []
+    checkpoint = dt.Checkpoint(tmp_path / "run.ckpt", seconds=1e-9)
+    assert_same_run(dt.solve(dt.LeastSquares(), X, y, checkpoint=checkpoint, **options), expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.ckpt"]

@@ -1,0 +1,643 @@
+"""An intercept that no constraint holds back, against centring, NumPy, SciPy and Clarabel."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any, NamedTuple
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+
+import dfwtrace as dt
+
+TASKS: dict[str, dt.ScoresTask] = {
+    "least squares": dt.LeastSquares(),
+    "multinomial": dt.Multinomial(n_classes=4),
+}
+FORMS = [(name, form) for name, task in TASKS.items() for form in task.representations]
+SCORES = ["implicit", "dense", "factored"]
+ENGINE = dt.LocalEngine(n_shards=3, n_jobs=1)
+
+
+def value_and_gradients(
+    name: str, X: Any, y: Any, W: Any, b: Any, weights: Any = None
+) -> tuple[float, Any, Any]:
+    """F and its gradients in W and in b, in plain NumPy."""
+    X = (X.toarray() if sp.issparse(X) else X).astype(np.float64)
+    weights = np.ones(len(X)) if weights is None else weights
+    S = X @ W + b
+    if name == "least squares":
+        losses, R = 0.5 * np.square(S - y).sum(axis=1), S - y
+    else:
+        losses = logsumexp(S, axis=1) - S[np.arange(len(y)), y]
+        R = softmax(S, axis=1)
+        R[np.arange(len(y)), y] -= 1.0
+    R = weights[:, None] * R
+    return float(weights @ losses), X.T @ R, R.sum(axis=0)
+
+
+def best_intercept(name: str, X: Any, y: Any, W: Any, weights: Any = None) -> Any:
+    """The b of the least F at this W, found without `solve`."""
+
+    def value(b: Any) -> tuple[float, Any]:
+        F, _, gradient = value_and_gradients(name, X, y, W, b, weights)
+        return F, gradient
+
+    m = W.shape[1]
+    return minimize(value, np.zeros(m), jac=True, method="BFGS", options={"gtol": 1e-9}).x
+
+
+def check_balance(name: str, X: Any, y: Any, result: dt.Result, weights: Any = None) -> None:
+    """The objective is that of W and b, and no other b is better."""
+    assert result.intercept is not None
+    W = result.W.to_dense()
+    assert result.intercept.shape == (W.shape[1],)
+    F, _, gradient = value_and_gradients(name, X, y, W, result.intercept, weights)
+    assert result.objective == pytest.approx(F, rel=1e-9)
+    scale = 1e-6 * (len(y) if weights is None else weights.sum())
+    np.testing.assert_allclose(gradient, 0.0, atol=scale)
+    b = best_intercept(name, X, y, W, weights)
+    best = value_and_gradients(name, X, y, W, b, weights)[0]
+    assert best >= F - 1e-9 * max(result.objective, result.objective_at_zero)
+
+
+@pytest.fixture(scope="module")
+def data(multitask: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
+    """Features and targets far from zero, so that an intercept matters; every class occurs."""
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=0)
+    y[(y == 3) & (np.arange(60) % 3 > 0)] = 1
+    return {
+        "least squares": (multitask[0] + 0.5, multitask[1] + np.arange(5.0)),
+        "multinomial": (X + 0.5, y),
+    }
+
+
+# Least squares: centring
+
+
+@pytest.mark.parametrize("form", dt.LeastSquares.representations)
+@pytest.mark.parametrize(("solver", "weighted"), [("dfw", True), ("accelerated", False)])
+def test_least_squares_is_that_of_centred_rows(
+    form: str, solver: str, weighted: bool, multitask: tuple[Any, Any]
+) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = multitask[0] + 1e3 * rng.choice([-1, 1], 7), multitask[1] + rng.normal(0, 1e3, 5)
+    weights = rng.uniform(0.5, 2.0, 60) if weighted else None
+    x_mean, y_mean = np.average(X, 0, weights), np.average(Y, 0, weights)
+    options: Any = {"radius": 1.0, "solver": solver, "representation": form, "engine": ENGINE}
+    options |= {"sample_weight": weights}
+    options |= {"lmo": "naive", "epochs": 12} if solver == "dfw" else {"tol": 1e-6}
+    free = dt.solve(dt.LeastSquares(), X, Y, intercept=True, **options)
+    centred = dt.solve(dt.LeastSquares(), X - x_mean, Y - y_mean, **options)
+    scale = centred.objective_at_zero
+    assert free.objective_at_zero == pytest.approx(scale, rel=1e-9)
+    if solver == "dfw":
+        np.testing.assert_allclose(free.W.to_dense(), centred.W.to_dense(), atol=1e-7)
+        assert free.objective == pytest.approx(centred.objective, rel=1e-7)
+        assert free.gap == pytest.approx(centred.gap, rel=1e-4)
+    else:
+        assert free.status == centred.status == "optimal"
+        assert abs(free.objective - centred.objective) <= max(free.gap, centred.gap)
+    W = free.W.to_dense()
+    np.testing.assert_allclose(free.intercept, y_mean - x_mean @ W, atol=1e-6)
+    F = value_and_gradients("least squares", X, Y, W, free.intercept, weights)[0]
+    assert free.objective == pytest.approx(F, rel=1e-7)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_features_stay_so_and_give_the_same(
+    name: str, form: str, dtype: Any, data: dict[str, Any]
+) -> None:
+    X, y = data[name][0].astype(dtype), data[name][1]
+    X[np.random.default_rng(0).random(X.shape) < 0.6] = 0.0
+    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
+    options |= {"intercept": True, "engine": ENGINE}
+    dense, sparse = (dt.solve(TASKS[name], A, y, **options) for A in (X, sp.csr_array(X)))
+    atol = 1e-3 if dtype is np.float32 else 1e-7
+    np.testing.assert_allclose(sparse.W.to_dense(), dense.W.to_dense(), atol=atol)
+    np.testing.assert_allclose(sparse.intercept, dense.intercept, atol=atol)
+    assert sparse.objective == pytest.approx(dense.objective, rel=atol)
+
+
+# The best b
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize(("solver", "weighted"), [("dfw", True), ("accelerated", False)])
+def test_no_other_intercept_is_better(
+    name: str, form: str, solver: str, weighted: bool, data: dict[str, Any]
+) -> None:
+    X, y = data[name]
+    weights = np.random.default_rng(1).integers(0, 4, len(X)) if weighted else None
+    result = dt.solve(
+        TASKS[name],
+        X,
+        y,
+        radius=2.0,
+        intercept=True,
+        sample_weight=weights,
+        solver=solver,
+        epochs=30,
+        representation=form,
+        engine=ENGINE,
+    )
+    check_balance(name, X, y, result, weights)
+
+
+@pytest.mark.parametrize("lmo", ["power-1", "power-log", "lanczos", "sva"])
+@pytest.mark.parametrize("step", ["linesearch", "harmonic"])
+@pytest.mark.parametrize("name", TASKS)
+def test_every_oracle_and_step_takes_an_intercept(
+    name: str, lmo: str, step: str, data: dict[str, Any]
+) -> None:
+    options: Any = {"radius": 2.0, "lmo": lmo, "step": step, "epochs": 15, "engine": ENGINE}
+    result = dt.solve(TASKS[name], *data[name], intercept=True, **options)
+    check_balance(name, *data[name], result)
+    if step == "linesearch":
+        objectives = [result.objective_at_zero, *result.history.column("objective")]
+        assert np.all(np.diff(objectives) <= 1e-9 * objectives[0])
+
+
+def test_the_gram_form_has_no_intercept_for_shards_that_look_for_themselves(
+    data: dict[str, Any],
+) -> None:
+    options: Any = {"radius": 2.0, "lmo": "sva", "intercept": True, "epochs": 2}
+    result = dt.solve(dt.LeastSquares(), *data["least squares"], **options)
+    assert result.plan.representation != "gram"
+    with pytest.raises(ValueError, match=r"^representation must not be gram for lmo='sva' with"):
+        dt.solve(dt.LeastSquares(), *data["least squares"], representation="gram", **options)
+
+
+@pytest.mark.parametrize("form", SCORES)
+def test_a_loss_of_ones_own_has_an_intercept(form: str, multitask: tuple[Any, Any]) -> None:
+    class Pseudo(dt.losses.Loss):
+        """√(1 + r²) - 1: smooth, and no kernel of its own."""
+
+        name = "pseudo-Huber"
+        smoothness = 1.0
+
+        def check_targets(self, y: Any) -> tuple[Any, int]:
+            return y, y.shape[1]
+
+        def evaluate(self, S: Any, y: Any, R: Any) -> float:
+            root = np.sqrt(1.0 + (S - y) ** 2)
+            R[:] = (S - y) / root
+            return float((root - 1.0).sum())
+
+        def curvature(self, S: Any, R: Any, D: Any) -> float:
+            return float((D**2 * (1.0 - R**2) ** 1.5).sum())
+
+    X, Y = multitask[0], 20.0 * multitask[1] + 3.0
+    result = dt.solve(
+        dt.ScoresTask(Pseudo()), X, Y, radius=2.0, intercept=True, epochs=15, representation=form
+    )
+    error = X @ result.W.to_dense() + result.intercept - Y
+    assert result.objective == pytest.approx((np.sqrt(1.0 + error**2) - 1.0).sum(), rel=1e-9)
+    np.testing.assert_allclose((error / np.sqrt(1.0 + error**2)).sum(axis=0), 0.0, atol=1e-5)
+
+
+# The truth
+
+
+class Case(NamedTuple):
+    """A problem with a bracket of F* that owes nothing to `solve`."""
+
+    X: Any
+    y: Any
+    radius: float
+    lower: float
+    upper: float
+
+
+@cache
+def case(name: str, seed: int, radius: float) -> Case:
+    """As in the tests of `solve`, with a free b; at the best b only ∇F in W counts."""
+    rng = np.random.default_rng(seed)
+    n, d, m = 30, 4, 4
+    X = rng.standard_normal((n, d)) + rng.standard_normal(d)
+    W, b = cp.Variable((d, m)), cp.Variable((1, m))
+    S = X @ W + np.ones((n, 1)) @ b
+    if name == "least squares":
+        y = X @ rng.standard_normal((d, m)) + rng.standard_normal((n, m)) + 3.0
+        F = 0.5 * cp.sum_squares(S - y)
+    else:
+        y = np.concatenate([np.arange(m), rng.choice(m, n - m, p=[0.6, 0.2, 0.1, 0.1])])
+        F = cp.sum(cp.log_sum_exp(S, axis=1)) - cp.sum(cp.multiply(np.eye(m)[y], S))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # how near it is, the bracket says
+        cp.Problem(cp.Minimize(F), [cp.normNuc(W) <= radius]).solve(
+            solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11
+        )
+    found = np.asarray(W.value)
+    value, G, _ = value_and_gradients(name, X, y, found, best_intercept(name, X, y, found))
+    lower = value - float(np.vdot(found, G)) - radius * float(np.linalg.norm(G, 2))
+    shrunk = found * min(1.0, radius / np.linalg.norm(found, "nuc"))
+    upper = value_and_gradients(name, X, y, shrunk, best_intercept(name, X, y, shrunk))[0]
+    assert lower <= upper <= lower + 1e-5 * abs(upper)
+    return Case(X, y, radius, lower, upper)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize(("seed", "radius"), [(1, 0.3), (2, 3.0)])
+def test_the_certificate_is_never_below_the_truth(
+    name: str, form: str, seed: int, radius: float
+) -> None:
+    problem = case(name, seed, radius)
+    X, y = problem.X, problem.y
+    values: list[float] = []
+
+    def note(W: dt.LowRankMatrix, record: Any) -> None:
+        dense = W.to_dense()
+        b = best_intercept(name, X, y, dense)
+        values.append(value_and_gradients(name, X, y, dense, b)[0])
+
+    result = dt.solve(
+        TASKS[name],
+        X,
+        y,
+        radius=radius,
+        intercept=True,
+        lmo="naive",
+        epochs=8,
+        certify_every=1,
+        representation=form,
+        engine=ENGINE,
+        callback=note,
+    )
+    rounding = 1e-12 * result.objective_at_zero
+    assert np.all(result.history.column("gap") >= np.array(values) - problem.upper - rounding)
+    assert np.all(np.array(values) >= problem.lower - rounding)
+    np.testing.assert_allclose(result.history.column("objective"), values, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize(("seed", "radius"), [(1, 0.3), (2, 3.0)])
+def test_the_optimum_is_found_and_certified(name: str, form: str, seed: int, radius: float) -> None:
+    problem = case(name, seed, radius)
+    result = dt.solve(
+        TASKS[name],
+        problem.X,
+        problem.y,
+        radius=radius,
+        intercept=True,
+        solver="accelerated",
+        tol=1e-6,
+        representation=form,
+    )
+    assert result.status == "optimal"
+    assert result.W.trace_norm <= radius * (1.0 + 1e-9)
+    excess = result.objective - problem.lower
+    assert -1e-12 * result.objective_at_zero <= excess
+    assert excess <= result.gap + (problem.upper - problem.lower)
+    assert result.gap >= result.objective - problem.upper
+
+
+# What an intercept makes no matter of
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_a_constant_added_to_the_features_changes_nothing(
+    name: str, form: str, data: dict[str, Any]
+) -> None:
+    X, y = data[name]
+    shift = np.random.default_rng(0).normal(0, 30, X.shape[1])
+    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
+    one, other = (dt.solve(TASKS[name], A, y, intercept=True, **options) for A in (X, X + shift))
+    np.testing.assert_allclose(other.W.to_dense(), one.W.to_dense(), atol=1e-7)
+    assert other.objective == pytest.approx(one.objective, rel=1e-9)
+    assert other.gap == pytest.approx(one.gap, rel=1e-5)
+    assert one.intercept is not None
+    expected = one.intercept - shift @ one.W.to_dense()
+    np.testing.assert_allclose(other.intercept, expected, atol=1e-4)
+
+
+def test_a_constant_added_to_the_targets_is_one_of_the_intercept(data: dict[str, Any]) -> None:
+    X, Y = data["least squares"]
+    shift = np.array([0.0, 1.0, -3.0, 100.0, 1e4])
+    for form in dt.LeastSquares.representations:
+        options: Any = {"radius": 1.0, "lmo": "naive", "epochs": 6, "representation": form}
+        one, other = (
+            dt.solve(dt.LeastSquares(), X, t, intercept=True, **options) for t in (Y, Y + shift)
+        )
+        np.testing.assert_allclose(other.W.to_dense(), one.W.to_dense(), atol=1e-7)
+        assert one.intercept is not None
+        np.testing.assert_allclose(other.intercept, one.intercept + shift, atol=1e-6)
+
+
+# Edges
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_targets_that_have_nothing_to_do_with_the_features_give_zero(
+    name: str, form: str, solver: str
+) -> None:
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((8, 3)), 6, axis=0)
+    if name == "least squares":
+        y: Any = np.tile(rng.standard_normal((6, 4)), (8, 1))
+        b = y.mean(axis=0)
+    else:
+        y = np.tile([0, 0, 0, 1, 2, 3], 8)
+        b = np.log([3.0, 1.0, 1.0, 1.0])
+    options: Any = {"radius": 5.0, "solver": solver, "representation": form, "tol": 1e-9}
+    result = dt.solve(TASKS[name], X, y, intercept=True, **options)
+    assert result.status == "optimal"
+    assert result.objective == pytest.approx(result.objective_at_zero, rel=1e-12)
+    np.testing.assert_allclose(result.W.to_dense(), 0.0, atol=1e-5)
+    assert result.intercept is not None
+    offset = 0.0 if name == "least squares" else result.intercept.mean() - b.mean()
+    np.testing.assert_allclose(result.intercept - offset, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", SCORES)
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_two_classes(form: str, solver: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 3)) + 2.0
+    y = (X @ [1.0, -1.0, 0.5] + rng.logistic(size=50) > 2.0).astype(int)
+    options: Any = {"radius": 1.0, "solver": solver, "representation": form, "tol": 1e-4}
+    result = dt.solve(dt.Multinomial(), X, y, intercept=True, epochs=2000, **options)
+    assert result.status == "optimal"
+    check_balance("multinomial", X, y, result)
+    assert result.intercept is not None
+    assert result.intercept.sum() == pytest.approx(0.0, abs=1e-6)  # nothing moves both of them
+
+
+@pytest.mark.parametrize("form", ["implicit", "factored"])
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+@pytest.mark.parametrize("radius", [1.0, 1e3])
+def test_separable_classes(form: str, solver: str, radius: float) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 3
+    X = 10.0 * np.eye(3)[y] + rng.uniform(-1, 1, (40, 3)) + 5.0
+    options: Any = {"radius": radius, "solver": solver, "representation": form}
+    result = dt.solve(dt.Multinomial(), X, y, intercept=True, epochs=10, **options)
+    assert result.intercept is not None
+    scores = X @ result.W.to_dense() + result.intercept
+    np.testing.assert_array_equal(scores.argmax(axis=1), y)
+    F = value_and_gradients("multinomial", X, y, result.W.to_dense(), result.intercept)[0]
+    assert result.objective == pytest.approx(F, rel=1e-6, abs=1e-12)
+    assert result.gap >= 0.0
+
+
+@pytest.mark.parametrize("radius", [1e3, 1e4])
+@pytest.mark.parametrize("form", ["implicit", "factored"])
+def test_the_intercept_is_the_best_however_large_the_scores(form: str, radius: float) -> None:
+    """Where all probabilities are 0 or 1, F is nearly linear in b: its changes tell no curvature.
+
+    A step of the paper's goes there, whatever it makes of F, and so does a large radius.
+    """
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=0)
+    options: Any = {"radius": radius, "intercept": True, "representation": form}
+    for epochs in (1, 5):
+        result = dt.solve(
+            dt.Multinomial(), X, y, lmo="naive", step="harmonic", epochs=epochs, **options
+        )
+        check_balance("multinomial", X, y, result)
+    result = dt.solve(dt.Multinomial(), X, y, solver="accelerated", epochs=200, **options)
+    assert result.status == "optimal"
+    assert result.objective < 0.1 * result.objective_at_zero
+
+
+@pytest.mark.parametrize("form", ["implicit", "factored"])
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_class_that_no_row_has_sends_no_intercept_far_away(
+    form: str, solver: str, dtype: Any
+) -> None:
+    """Its best intercept is -∞, but exp(-100) is as good as that."""
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=1)
+    assert 2 not in y
+    options: Any = {"radius": 4.0, "solver": solver, "representation": form, "epochs": 8}
+    result = dt.solve(dt.Multinomial(4), X.astype(dtype), y, intercept=True, **options)
+    assert result.intercept is not None
+    assert np.abs(result.intercept).max() < 1e3
+    shifts = [made["method"] for made in result.rounds].count("shift")
+    assert shifts <= 25 * (1 + len(result.history))
+    F, _, gradient = value_and_gradients("multinomial", X, y, result.W.to_dense(), result.intercept)
+    assert result.objective == pytest.approx(F, rel=1e-5 if dtype is np.float32 else 1e-9)
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-2 if dtype is np.float32 else 1e-4)
+
+
+# What comes with the result
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_without_an_intercept_there_is_none_and_records_are_the_same(
+    name: str, form: str, data: dict[str, Any]
+) -> None:
+    options: Any = {"radius": 2.0, "epochs": 3, "representation": form, "engine": ENGINE}
+    seen: list[set[str]] = []
+    without, with_one = (
+        dt.solve(
+            TASKS[name],
+            *data[name],
+            intercept=intercept,
+            callback=lambda W, record: seen.append(set(record)),
+            **options,
+        )
+        for intercept in (False, True)
+    )
+    assert without.intercept is None
+    assert with_one.intercept is not None
+    assert with_one.intercept.dtype == np.float64
+    assert list(without.history[0]) == list(with_one.history[0])
+    assert len({frozenset(columns) for columns in seen}) == 1
+
+
+@pytest.mark.parametrize("form", SCORES)
+@pytest.mark.parametrize("name", TASKS)
+def test_the_rounds_of_an_intercept_are_counted(name: str, form: str, data: dict[str, Any]) -> None:
+    X, y = data[name]
+    result = dt.solve(
+        TASKS[name], X, y, radius=2.0, intercept=True, epochs=4, representation=form, engine=ENGINE
+    )
+    m = result.W.shape[1]
+    of = {
+        method: [made for made in result.rounds if made["method"] == method]
+        for method in ("shift", "balance", "first_moments", "stats")
+    }
+    assert {made["numbers_sent"] for made in of["shift"]} == {3 * m}
+    assert {made["numbers_sent"] for made in of["balance"]} == {3 * (3 + m)}
+    assert not any(made["oracle"] for made in of["shift"] + of["balance"])
+    assert len(of["first_moments"]) == 1
+    assert of["first_moments"][0]["epoch"] == 0
+    # A look after every move of W, and one after every move of b.
+    moves = [made for made in result.rounds if made["method"] in ("stats", "update", "shift")]
+    assert len(of["balance"]) == len(moves)
+    for record in result.history[:-1]:
+        others = [m for m in result.rounds if m["epoch"] == record["epoch"] and not m["oracle"]]
+        assert record["other_rounds"] == len(others)
+
+
+def test_in_gram_form_the_means_are_the_only_other_round(data: dict[str, Any]) -> None:
+    result = dt.solve(
+        dt.LeastSquares(),
+        *data["least squares"],
+        radius=2.0,
+        intercept=True,
+        epochs=3,
+        representation="gram",
+    )
+    methods = [made["method"] for made in result.rounds]
+    assert methods[:2] == ["first_moments", "moments"]
+    assert not {"shift", "balance"} & set(methods)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize("stop", [1, 6])
+def test_an_interrupted_run_returns_the_intercept_of_its_best_iterate(
+    name: str, form: str, stop: int, data: dict[str, Any]
+) -> None:
+    X, y = data[name]
+
+    def interrupt(W: dt.LowRankMatrix, record: Any) -> None:
+        if record["epoch"] == stop:
+            raise KeyboardInterrupt
+
+    for options in ({"step": 0.7, "lmo": "naive"}, {"solver": "accelerated", "tol": 1e-9}):
+        result = dt.solve(
+            TASKS[name],
+            X,
+            y,
+            radius=5.0,
+            intercept=True,
+            representation=form,
+            callback=interrupt,
+            **options,  # type: ignore[arg-type]
+        )
+        assert result.status == "interrupted"
+        assert len(result.history) == stop
+        objectives = [result.objective_at_zero, *result.history.column("objective")]
+        assert result.objective == min(objectives)
+        check_balance(name, X, y, result)
+
+
+def test_the_best_iterate_of_an_interrupted_run_is_not_always_its_last(
+    data: dict[str, Any],
+) -> None:
+    """So that the test above has something to find."""
+    for name, task in TASKS.items():
+        options: Any = {"radius": 5.0, "step": 0.7, "lmo": "naive", "epochs": 6}
+        result = dt.solve(task, *data[name], intercept=True, **options)
+        objectives = result.history.column("objective")
+        assert objectives[-1] > objectives.min()
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_a_warm_start_begins_where_it_is_told(
+    name: str, form: str, solver: str, data: dict[str, Any]
+) -> None:
+    options: Any = {"intercept": True, "representation": form, "engine": ENGINE}
+    first = dt.solve(
+        TASKS[name], *data[name], radius=2.0, solver="accelerated", tol=1e-6, **options
+    )
+    again = dt.solve(
+        TASKS[name],
+        *data[name],
+        radius=2.0,
+        solver=solver,
+        tol=1e-5,
+        start=first.W,
+        epochs=5,
+        **options,
+    )
+    assert again.status == "optimal"
+    assert again.objective_at_zero == pytest.approx(first.objective_at_zero, rel=1e-10)
+    assert again.objective <= first.objective * (1.0 + 1e-9)
+    still = dt.solve(TASKS[name], *data[name], radius=2.0, start=first.W, epochs=0, **options)
+    assert still.objective == pytest.approx(first.objective, rel=1e-10)
+    np.testing.assert_allclose(still.intercept, first.intercept, atol=1e-5)
+    check_balance(name, *data[name], still)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_the_number_of_threads_changes_no_bit(
+    name: str, form: str, solver: str, data: dict[str, Any]
+) -> None:
+    weights = np.random.default_rng(0).uniform(0, 2, 60)
+    one, other = (
+        dt.solve(
+            TASKS[name],
+            *data[name],
+            radius=2.0,
+            intercept=True,
+            sample_weight=weights,
+            solver=solver,
+            epochs=8,
+            representation=form,
+            engine=dt.LocalEngine(n_shards=5, n_jobs=n_jobs),
+        )
+        for n_jobs in (1, 4)
+    )
+    assert one.intercept is not None
+    assert np.array_equal(one.intercept, other.intercept)  # type: ignore[arg-type]
+    assert np.array_equal(one.W.to_dense(), other.W.to_dense())
+    assert (one.objective, one.gap) == (other.objective, other.gap)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_shards_change_little(name: str, form: str, data: dict[str, Any]) -> None:
+    """Also if some of them have no rows."""
+    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 5, "representation": form}
+    one, other = (
+        dt.solve(
+            TASKS[name],
+            *data[name],
+            intercept=True,
+            engine=dt.LocalEngine(n_shards=n_shards, n_jobs=1),
+            **options,
+        )
+        for n_shards in (1, 70)
+    )
+    np.testing.assert_allclose(other.W.to_dense(), one.W.to_dense(), atol=1e-7)
+    np.testing.assert_allclose(other.intercept, one.intercept, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_float32_features_give_nearly_the_same(name: str, form: str, data: dict[str, Any]) -> None:
+    X, y = data[name]
+    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
+    double, single = (
+        dt.solve(TASKS[name], A, y, intercept=True, **options) for A in (X, X.astype(np.float32))
+    )
+    assert single.plan.workload.itemsize == 4
+    np.testing.assert_allclose(single.W.to_dense(), double.W.to_dense(), atol=5e-3)
+    assert single.objective == pytest.approx(double.objective, rel=1e-3)
+    assert double.intercept is not None
+    assert single.intercept is not None
+    difference = single.intercept - double.intercept
+    if name == "multinomial":  # which does not tell one number that is added to all classes
+        difference -= difference.mean()
+    np.testing.assert_allclose(difference, 0.0, atol=1e-2)
+
+
+# Bad calls
+
+
+class Own:
+    def stats(self, shard: dt.Shard, W: dt.LowRankMatrix) -> Any:
+        raise AssertionError("work has begun")
+
+    update = stats
+
+
+def test_a_task_of_ones_own_is_told_that_it_has_no_intercept(data: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"^intercept needs a task made of a loss on scores"):
+        dt.solve(Own(), *data["least squares"], radius=1.0, intercept=True)
+
+
+@pytest.mark.parametrize("intercept", [None, 1, 0, "yes", 1.0, [True]])
+def test_an_intercept_is_wanted_or_not(intercept: Any, data: dict[str, Any]) -> None:
+    for call, size in ((dt.solve, {"radius": 1.0}), (dt.path, {"radii": [1.0]})):
+        with pytest.raises(TypeError, match=r"^intercept must be True or False, got .*\.$"):
+            call(dt.LeastSquares(), *data["least squares"], intercept=intercept, **size)  # type: ignore[operator]
