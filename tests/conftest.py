@@ -61,7 +61,7 @@ def multitask() -> tuple[Array, Array]:
 
 @pytest.fixture(scope="session")
 def multiclass() -> tuple[Array, npt.NDArray[np.int64]]:
-    """Features and labels of a small classification; every class occurs."""
+    """Features and labels of a small classification; one class, the third, does not occur."""
     X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=1)
     return X, y
 

@@ -58,6 +58,12 @@ def check(row: Row, benchmark: str, sizes: Sequence[str] = "ndm") -> None:
     assert all(math.isfinite(number) for number in row.detail.values())
 
 
+def test_prediction_through_factors_is_that_of_the_dense_matrix() -> None:
+    (row,) = command.SUITE["prediction"].run("toy", 1)
+    check(row, "prediction")
+    assert row.detail["equal predictions"] > 0.99
+
+
 @pytest.mark.parametrize("name", ["epoch_floor", "least_squares"])
 def test_speed_is_a_ratio_of_times_with_a_target(name: str) -> None:
     rows = command.SUITE[name].run("toy", 1)
@@ -385,6 +391,12 @@ def test_epochs_on_spark_are_compared_with_local_ones(spark: SparkSession) -> No
         assert set(row.seconds) == {"epoch", "against", "compute", "wait", "reduce"}
     assert resident.target == 1.3
     assert jobs.target is None
+
+
+def test_late_epochs_of_a_long_run_are_compared_with_early_ones(spark: SparkSession) -> None:
+    (row,) = command.SUITE["spark_long"].run("toy", 1)
+    check(row, "spark_long")
+    assert row.ratio == row.seconds["late"] / row.seconds["early"]
 
 
 def test_loading_is_compared_with_reading(spark: SparkSession) -> None:

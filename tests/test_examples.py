@@ -31,6 +31,17 @@ def load(name: str) -> ModuleType:
     return module
 
 
+def test_intents_are_told_apart_by_fewer_numbers() -> None:
+    intents = load("intents")
+    (dense, accuracy, *_), (name, other, rank, *_) = intents.compare(radii=(1000.0,))
+    assert dense.startswith("LogisticRegression")
+    assert name == "TraceNormClassifier(radius=1000)"
+    assert float(accuracy) > 0.92
+    assert float(other) > 0.92
+    assert int(rank) < 60
+    assert intents.round_trip()
+
+
 def run(name: str, *options: str) -> str:
     """What an example prints, run in a process of its own."""
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *options]

@@ -6,6 +6,7 @@ python=.venv/bin/python
 # Without a Java the Spark tests are left out, and what they cover cannot be asked for.
 floor=
 tools/java.sh || floor=--fail-under=0
+tools/browser.sh >/dev/null # says what is left out where there is none
 watch=
 if [ "$1" = coverage ]; then
 	rm -f .coverage .coverage.*

@@ -6,6 +6,7 @@ from dfwtrace.engines.failures import RowsChangedError, WorkerError
 from dfwtrace.engines.ledger import Ledger, Round, Traffic
 from dfwtrace.engines.local import LocalEngine, LocalWorkers
 from dfwtrace.engines.spark.engine import SparkEngine
+from dfwtrace.engines.spark.labels import number_labels
 from dfwtrace.engines.spark.mapreduce.engine import SparkMapReduceEngine
 from dfwtrace.engines.spark.session import is_frame
 from dfwtrace.engines.tree import Node, TreeSum
@@ -26,5 +27,6 @@ __all__ = [
     "WorkerError",
     "Workers",
     "is_frame",
+    "number_labels",
     "single_threaded_blas",
 ]

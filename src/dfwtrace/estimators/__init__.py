@@ -1,0 +1,14 @@
+"""Estimators in the manner of scikit-learn."""
+
+from dfwtrace.estimators.classifier import TraceNormClassifier
+from dfwtrace.estimators.cv import TraceNormClassifierCV, TraceNormRegressorCV
+from dfwtrace.estimators.regressor import TraceNormRegressor
+from dfwtrace.estimators.saving import load
+
+__all__ = [
+    "TraceNormClassifier",
+    "TraceNormClassifierCV",
+    "TraceNormRegressor",
+    "TraceNormRegressorCV",
+    "load",
+]

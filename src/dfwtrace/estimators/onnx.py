@@ -1,0 +1,91 @@
+"""Fitted estimators as ONNX graphs: two matrix products, a sum and, for classes, a softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
+
+from dfwtrace._typing import Array
+
+# Old enough for any runtime of recent years; the first in which Softmax works along one axis.
+_OPSET = 13
+# The version of the file format that came with that opset.
+_IR_VERSION = 7
+
+
+def to_onnx(estimator: Any) -> Any:
+    """A fitted estimator as a model that any ONNX runtime can run.
+
+    Parameters
+    ----------
+    estimator : TraceNormRegressor, TraceNormClassifier, or one of those with CV
+
+    Returns
+    -------
+    onnx.ModelProto
+        See `TraceNormRegressor.to_onnx`.
+    """
+    check_is_fitted(estimator)
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError("to_onnx needs onnx: pip install 'dfwtrace[onnx]'.") from error
+    from onnx import TensorProto, helper, numpy_helper
+
+    left, right, b = estimator._factors(np.float32)
+    if left.shape[1] == 0:  # not every runtime multiplies by a matrix without columns
+        left, right = np.zeros((len(left), 1), np.float32), np.zeros((1, len(b)), np.float32)
+    constants = {"left": left, "right": right, "intercept": b}
+    nodes = [
+        helper.make_node("MatMul", ["X", "left"], ["projected"]),
+        helper.make_node("MatMul", ["projected", "right"], ["products"]),
+    ]
+    add = ["products", "intercept"]
+    if is_classifier(estimator):
+        constants["classes"] = _plain_labels(estimator.classes_)
+        label_type = helper.np_dtype_to_tensor_dtype(constants["classes"].dtype)
+        nodes += [
+            helper.make_node("Add", add, ["scores"]),
+            helper.make_node("Softmax", ["scores"], ["probabilities"], axis=1),
+            helper.make_node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
+            helper.make_node("Gather", ["classes", "best"], ["label"]),
+        ]
+        outputs = [
+            helper.make_tensor_value_info("label", label_type, ["n"]),
+            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", len(b)]),
+        ]
+    elif estimator._one_target:
+        constants["column"] = np.array([1], np.int64)
+        nodes += [
+            helper.make_node("Add", add, ["scores"]),
+            helper.make_node("Squeeze", ["scores", "column"], ["prediction"]),
+        ]
+        outputs = [helper.make_tensor_value_info("prediction", TensorProto.FLOAT, ["n"])]
+    else:
+        nodes.append(helper.make_node("Add", add, ["prediction"]))
+        outputs = [helper.make_tensor_value_info("prediction", TensorProto.FLOAT, ["n", len(b)])]
+    graph = helper.make_graph(
+        nodes,
+        type(estimator).__name__,
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", len(left)])],
+        outputs,
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(
+        graph,
+        producer_name="dfwtrace",
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
+    )
+    onnx.checker.check_model(model)
+    return model
+
+
+def _plain_labels(classes: Array) -> Array:
+    """Labels of a type that runtimes know: strings, int64 or float64."""
+    if classes.dtype.kind in "OUS":
+        return np.array([str(label) for label in classes], dtype=object)
+    return classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)

@@ -1,0 +1,46 @@
+"""scikit-learn's own checks of what an estimator must do."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import check_estimator
+
+import dfwtrace as dt
+
+# One shard and one thread: the checks' data have a few rows, and their number is what takes time.
+SMALL: Any = {"n_shards": 1, "n_jobs": 1}
+SEARCH: Any = {"radii": [1.0, 10.0], "cv": 2, **SMALL}
+
+# Both compare two fits to seven digits. A fit is certified to `tol`, and sums over other rows round
+# otherwise: whether so many digits agree is luck. test_data.py compares them within their gaps.
+DIGITS = "a fit is certified to a gap, not to seven digits"
+EXPECTED = {
+    "check_sample_weight_equivalence_on_dense_data": DIGITS,
+    "check_sample_weight_equivalence_on_sparse_data": DIGITS,
+}
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        dt.TraceNormRegressor(**SMALL),
+        dt.TraceNormClassifier(**SMALL),
+        dt.TraceNormRegressorCV(**SEARCH),
+        dt.TraceNormClassifierCV(tol=1e-2, **SEARCH),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_an_estimator_is_what_scikit_learn_expects(estimator: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the checks call for them, with data of two rows and such
+        results = check_estimator(
+            estimator, expected_failed_checks=EXPECTED, on_skip=None, on_fail="raise"
+        )
+    not_passed = {r["check_name"]: r["status"] for r in results if r["status"] != "passed"}
+    # It needs an environment variable that is read before anything is imported.
+    assert not_passed.pop("check_array_api_input", "skipped") == "skipped"
+    assert set(not_passed) <= set(EXPECTED)
+    assert len(results) > 60
