@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dfwtrace.progress import Bar, Quiet, display
+from dfwtrace.progress import Aim, Bar, Quiet, display
 
 RUN = """
 import dfwtrace as dt
@@ -98,8 +98,8 @@ def test_bar_gives_the_cursor_back_after_an_error() -> None:
 
 
 def test_display_follows_the_wish() -> None:
-    assert isinstance(display(10, wanted=True), Bar)
-    assert type(display(10, wanted=False)) is Quiet
+    assert isinstance(display(Aim(10), wanted=True), Bar)
+    assert type(display(Aim(10), wanted=False)) is Quiet
 
 
 def test_quiet_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:

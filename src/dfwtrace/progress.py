@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -53,13 +56,47 @@ class Bar(Quiet):
         self._progress.update(self._task, completed=record["epoch"], facts=facts)
 
 
-def display(epochs: int, wanted: bool | None) -> Quiet:
-    """A bar if wanted, or if nobody said and standard error is a terminal.
+class Aim(NamedTuple):
+    """What a run is about to do: epochs and seconds at the most, the gap it is after, and F(0)."""
+
+    epochs: int
+    tol: float | None = None
+    max_time: float | None = None
+    objective_at_zero: float = math.nan
+
+
+Show = Callable[[Aim], AbstractContextManager[Any]]
+_shown_by: ContextVar[Show | None] = ContextVar("shown_by", default=None)
+
+
+@contextmanager
+def shown_by(show: Show) -> Iterator[None]:
+    """Within the block, runs are shown by something of one's own, also those within others.
 
     Examples
     --------
-    >>> with display(epochs=10, wanted=False) as shown:
+    >>> from contextlib import nullcontext
+    >>> with shown_by(lambda aim: nullcontext(Quiet())), display(Aim(3), wanted=True) as shown:
     ...     shown.show({"epoch": 1})
     """
+    before = _shown_by.set(show)
+    try:
+        yield
+    finally:
+        _shown_by.reset(before)
+
+
+def display(aim: Aim, wanted: bool | None) -> AbstractContextManager[Any]:
+    """A bar if wanted, or if nobody said and standard error is a terminal; see also `shown_by`.
+
+    Examples
+    --------
+    >>> with display(Aim(epochs=10), wanted=False) as shown:
+    ...     shown.show({"epoch": 1})
+    """
+    show = _shown_by.get()
+    if show is not None:
+        return show(aim)
     console = Console(stderr=True)
-    return Bar(epochs, console) if wanted or (wanted is None and console.is_terminal) else Quiet()
+    shown = wanted or (wanted is None and console.is_terminal)
+    return Bar(aim.epochs, console) if shown else Quiet()

@@ -10,7 +10,7 @@ from dfwtrace.checkpoints import Checkpoint, Snapshots, fingerprint
 from dfwtrace.engines import Ledger
 from dfwtrace.history import History
 from dfwtrace.lowrank import LowRankMatrix
-from dfwtrace.progress import display
+from dfwtrace.progress import Aim, display
 from dfwtrace.result import Result
 from dfwtrace.setup import Setup, Workplace, precision
 from dfwtrace.solvers import (
@@ -83,7 +83,8 @@ def run(
     rules = Rules(
         stop_at, epochs, limits.max_time, limits.certify_every, limits.callback, snapshots
     )
-    with display(limits.epochs, limits.progress) as shown:
+    aim = Aim(epochs, stop_at, limits.max_time, at_zero)
+    with display(aim, limits.progress) as shown:
         watch = Watch(problem, W, value, rules, shown, began)
         if saved is None:
             workers.take()  # what it took to set up is no epoch's

@@ -27,8 +27,8 @@ _NUMBERS = ("U", "s", "V", "intercept")
 _OF_SEARCH = ("radii_", "validation_", "scores_")
 
 
-def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator; `load` reads it."""
+def save(estimator: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None = None) -> None:
+    """Write a fitted estimator; `load` reads it. Notes are kept for those who look for them."""
     check_is_fitted(estimator)
     result: Result = estimator.result_
     W = result.W
@@ -39,6 +39,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         if hasattr(estimator, name):
             arrays[name] = np.asarray(getattr(estimator, name), np.float64)
     header = {
+        "notes": dict(notes or {}),
         "estimator": type(estimator).__name__,
         "settings": _settings(estimator),
         "n_features": int(estimator.n_features_in_),

@@ -1,0 +1,81 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from dfwtrace import __version__
+from dfwtrace.cli import demo, evaluate, fit, inspect, path, plan, predict
+from dfwtrace.cli.guard import guarded
+
+
+class Commands(TyperGroup):
+    """Whatever goes wrong in a command ends as one sentence and an exit code."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        # It may stand anywhere, also after the command, where people add it.
+        words = [word for word in given if word != "--debug"]
+
+        def run() -> Any:
+            return super(Commands, self).main(
+                args=words,
+                prog_name=prog_name,
+                complete_var=complete_var,
+                standalone_mode=False,
+                windows_expand_args=windows_expand_args,
+                **extra,
+            )
+
+        code = guarded(run, as_json="--json" in words, debug=len(words) < len(given))
+        sys.exit(code)
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dfwtrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def dfwtrace(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Say which version this is.", callback=_show_version),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
+    ] = False,
+) -> None:
+    """Low-rank models under a trace-norm constraint, with a certified gap.
+
+    Exit codes: 0 done, 1 failed, 2 bad options or data, 3 a fit ended short of
+    its tolerance (the model is saved all the same), 130 interrupted.
+    """
+
+
+for _module in (fit, predict, evaluate, path, inspect, plan, demo):
+    app.command(name=_module.__name__.rpartition(".")[2])(_module.command)

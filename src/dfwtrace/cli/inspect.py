@@ -1,0 +1,117 @@
+"""``dfwtrace inspect``: what is in a model or checkpoint file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dfwtrace import ModelFormatError
+from dfwtrace.checkpoints.packing import unpack
+from dfwtrace.cli import options as shared
+from dfwtrace.cli.guard import CommandError
+from dfwtrace.cli.models import load_model
+from dfwtrace.cli.output import Output
+from dfwtrace.cli.words import lines, some_of
+from dfwtrace.io.container import peek, read_container
+from dfwtrace.report.numbers import duration, number, size
+
+_CHECKPOINT = "checkpoint"
+
+
+def command(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A model or a checkpoint.", show_default=False)
+    ],
+    json: shared.JsonOption = False,
+) -> None:
+    """Say what is in a model or checkpoint file.
+
+    Example: dfwtrace inspect model.safetensors
+    """
+    output = Output(json)
+    try:
+        kind = peek(file)
+    except FileNotFoundError as error:
+        raise CommandError(f"{file} is not there.") from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).rstrip(".").lower()
+        raise CommandError(f"{file} cannot be read: {reason}.") from error
+    facts = _of_checkpoint(file) if kind == _CHECKPOINT else _of_model(file)
+    facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size, **facts}
+    output.say(lines(_shown(facts)))
+    output.tell(facts)
+
+
+def _of_model(file: Path) -> dict[str, Any]:
+    model = load_model(file)
+    estimator, result = model.estimator, model.estimator.result_
+    return {
+        "estimator": model.kind,
+        "task": model.task,
+        "settings": _settings(estimator),
+        "shape": list(result.W.shape),
+        "rank": result.W.rank,
+        "trace_norm": result.W.trace_norm,
+        "radius": estimator.radius_,
+        "status": result.status,
+        "objective": result.objective,
+        "gap": result.gap,
+        "relative_gap": result.relative_gap,
+        "epochs": len(result.history),
+        "seconds": float(result.history[-1]["seconds"]) if result.history else None,
+        "rows": result.plan.workload.n,
+        "representation": result.plan.representation,
+        "classes": estimator.classes_.tolist() if model.classifies else None,
+        "target": model.target,
+        "target_names": model.target_names,
+        "feature_names": model.feature_names,
+    }
+
+
+def _of_checkpoint(file: Path) -> dict[str, Any]:
+    header, arrays = read_container(file, _CHECKPOINT)
+    try:
+        run, memory = header["identity"], unpack(header["memory"], arrays)
+        last = memory["history"][-1]
+        return {
+            **{name: value for name, value in run.items() if name != "rows of the shards"},
+            "epochs": int(last["epoch"]),
+            "rank": int(memory["W"].rank),
+            "objective": float(last["objective"]),
+            "gap": float(last["gap"]),
+            "seconds": float(memory["seconds"]),
+        }
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFormatError(f"{file} is not a whole checkpoint: {error}") from error
+
+
+def _settings(estimator: Any) -> dict[str, Any]:
+    """The parameters that are not at their defaults."""
+    usual = type(estimator)().get_params(deep=False)
+    given = estimator.get_params(deep=False)
+    return {name: value for name, value in given.items() if value != usual[name]}
+
+
+def _shown(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """For people: nothing that is not known, lists cut short."""
+    units = {"bytes": size, "seconds": duration}
+    shown = []
+    for name, value in facts.items():
+        if value is None or value == {} or (name == "target_names" and value == facts["target"]):
+            continue
+        if name in units:
+            text = units[name](value)
+        elif name in ("shape", "shape of W"):
+            text = " × ".join(map(str, value))
+        elif isinstance(value, list):
+            text = some_of(value)
+        elif isinstance(value, dict):
+            text = ", ".join(f"{key} {item}" for key, item in value.items())
+        elif isinstance(value, float):
+            text = number(value)
+        else:
+            text = str(value)
+        shown.append(("size" if name == "bytes" else name.replace("_", " "), text))
+    return shown

@@ -1,0 +1,154 @@
+"""Fits on Spark: a session, a DataFrame from a path, and the same model out of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dfwtrace.cli.fitting import announce, fit
+from dfwtrace.cli.guard import CommandError, arm, sentence_of
+from dfwtrace.cli.models import Model
+from dfwtrace.cli.output import Output
+from dfwtrace.cli.settings import FitSettings
+from dfwtrace.engines import SparkEngine
+from dfwtrace.engines.spark.session import find_session
+from dfwtrace.io.columns import Choice, choose
+
+# Spark's own chatter; its errors are told by ours.
+_CALM = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"
+
+
+def fit_frame(
+    path: str,
+    *,
+    master: str | None,
+    target: Sequence[str] | None,
+    features: Sequence[str] | None,
+    weight: str | None,
+    dtype: str | None,
+    task: str,
+    settings: FitSettings,
+    output: Output,
+    verbose: bool,
+) -> tuple[Model, str]:
+    """Read a path with Spark and fit it there; the model, and a line about the data."""
+    if target is None:
+        raise CommandError("--target is missing: which column is it?")
+    with session(master) as spark:
+        frame = read_frame(spark, path)
+        choice = choose(frame.columns, file=path, target=target, features=features, weight=weight)
+        task = judge_frame(frame, choice.targets, task)
+        if task == "classification" and settings.validates:
+            raise CommandError(
+                "--radius is missing: cross-validation of a classification does not run on Spark."
+            )
+        columns = _columns(frame, choice)
+        if dtype is not None:
+            frame = _cast(frame, choice, "float" if dtype == "float32" else "double")
+        label = choice.targets[0] if len(choice.targets) == 1 else choice.targets
+        workers = settings.n_jobs if settings.n_jobs is not None and settings.n_jobs > 0 else None
+        engine = SparkEngine(spark, settings.n_shards or 8, workers)
+        estimator = settings.estimator(task, engine)
+        output.note(announce(task, settings))
+        fit(estimator, (frame, label, weight), {"features": columns}, settings, output, verbose)
+        estimator.engine = "local"  # the session ends here
+    d, m = estimator.low_rank_.shape
+    rows = estimator.result_.plan.workload.n
+    if isinstance(columns, str):
+        names = [columns] if d == 1 else [f"{columns}[{j}]" for j in range(d)]
+    else:
+        names = list(columns)
+    targets = choice.targets if len(choice.targets) in (1, m) else None
+    source = f"{path}: {rows} rows, {d} features, read by Spark"
+    return Model(estimator, names, None, targets), source
+
+
+@contextmanager
+def session(master: str | None) -> Iterator[Any]:
+    """A session on this master, stopped afterwards; without one, as Spark's settings say."""
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    if master is None or master.startswith("local"):
+        # Workers on this machine are this Python, with its packages, and not the first on the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    words = [] if master is None else ["--master", shlex.quote(master)]
+    if master is not None and master.startswith("local"):
+        words.append("--conf spark.sql.shuffle.partitions=8")  # 200 is for clusters
+    if given is None or master is not None:
+        submit = " ".join([*words, _CALM, "--name dfwtrace pyspark-shell"])
+        os.environ["PYSPARK_SUBMIT_ARGS"] = submit
+    try:
+        spark = find_session(None)
+    except (ImportError, RuntimeError):
+        raise
+    except Exception as error:
+        where = "" if master is None else f" on {master}"
+        raise CommandError(f"Spark does not start{where}: {sentence_of(error)}", 1) from error
+    finally:
+        os.environ.pop("PYSPARK_SUBMIT_ARGS")
+        if given is not None:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = given
+    if threading.current_thread() is threading.main_thread():
+        arm()  # Spark has put its own handler of Ctrl-C there
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def read_frame(spark: Any, path: str) -> Any:
+    """CSV by its name, Parquet otherwise."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        if path.lower().endswith((".csv", ".csv.gz")):
+            return spark.read.csv(path, header=True, inferSchema=True)
+        return spark.read.parquet(path)
+    except AnalysisException as error:
+        reason = sentence_of(error).split(" SQLSTATE")[0].rstrip(".")
+        raise CommandError(f"Spark cannot read {path}: {reason}.") from error
+
+
+def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
+    """The task that a target column asks for; by the rule for files, see `is_classification`."""
+    kinds = dict(zip(frame.columns, (field.dataType for field in frame.schema), strict=True))
+    kind = kinds[targets[0]].simpleString()
+    several = len(targets) > 1 or kind.startswith("array") or kind == "vector"
+    if asked == "classification" and several:
+        raise CommandError("classification takes one target, got several.")
+    if asked == "regression" and kind == "string":
+        raise CommandError(f"target {targets[0]!r} holds text: regression needs numbers.")
+    if asked != "auto":
+        return asked
+    if several:
+        return "regression"
+    if kind in ("string", "boolean"):
+        return "classification"
+    from pyspark.sql import functions as F  # noqa: N812
+
+    column = frame[f"`{targets[0]}`"]
+    found = frame.agg(
+        F.count(column), F.count_distinct(column), F.max(column != F.rint(column))
+    ).first()
+    n, distinct, broken = found
+    labels = not broken and distinct <= min(n / 2, max(20, n / 4))
+    return "classification" if labels else "regression"
+
+
+def _columns(frame: Any, choice: Choice) -> str | list[str]:
+    """One column by itself may hold arrays or vectors."""
+    return choice.features[0] if len(choice.features) == 1 else choice.features
+
+
+def _cast(frame: Any, choice: Choice, number: str) -> Any:
+    for name in choice.features:
+        kind = frame.schema[name].dataType.simpleString()
+        if kind == "vector":
+            raise CommandError(f"--dtype does not go with the vectors of column {name!r}.")
+        wanted = f"array<{number}>" if kind.startswith("array") else number
+        frame = frame.withColumn(name, frame[f"`{name}`"].cast(wanted))
+    return frame

@@ -1,0 +1,153 @@
+"""The options of a fit do what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.commands import call, done, flowers, told
+
+import dfwtrace as dt
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return tmp_path / "model"
+
+
+def fit(train: Path, model: Path, *more: object, code: int = 0) -> Any:
+    words = ["fit", train, "-t", "species", "-o", model, *more]
+    return told(*words, code=code)
+
+
+def test_the_version_and_the_help(train: Path) -> None:
+    assert done("--version").stdout == f"dfwtrace {dt.__version__}\n"
+    commands = ("fit", "predict", "evaluate", "path", "inspect", "plan", "demo")
+    overview = done("--help").stdout
+    assert all(name in overview for name in commands)
+    for name in commands:
+        assert f"Example: dfwtrace {name}" in done(name, "--help").stdout
+    bare = call()
+    assert bare.exit_code == 2
+    assert "Usage: dfwtrace" in bare.stdout + bare.stderr
+    assert "Error" not in bare.stderr
+
+
+def test_ending_short_of_the_tolerance_is_told_and_the_model_saved(
+    train: Path, model: Path
+) -> None:
+    options = ("--radius", 8, "--tol", 1e-9, "--max-iter", 2)
+    found = fit(train, model, *options, code=3)
+    assert found["status"] == "max_epochs"
+    (warning,) = found["warnings"]
+    assert "The tolerance of 1e-09 was not reached: raise --max-iter" in warning
+    assert told("inspect", model)["status"] == "max_epochs"
+    shown = done("fit", train, "-t", "species", "-o", model, *options, "--quiet", code=3)
+    assert shown.stderr == f"Warning: {warning}\n"
+    assert shown.stdout == ""
+
+
+def test_the_papers_solver_runs_through_its_epochs(train: Path, model: Path) -> None:
+    options = ("--radius", 8, "--solver", "dfw", "--lmo", "power-2", "--max-iter", 7)
+    found = fit(train, model, *options, "--step", "harmonic")
+    assert (found["status"], found["epochs"], found["tol"]) == ("max_epochs", 7, None)
+    assert fit(train, model, *options, "--step", 0.5)["objective"] != found["objective"]
+
+
+def test_without_a_radius_ten_are_tried(train: Path, model: Path) -> None:
+    shown = done("fit", train, "-t", "species", "-o", model, "--folds", 2)
+    assert shown.stderr == (
+        "Classification; cross-validating over 10 radii in 2 folds; --radius sets one.\n"
+    )
+    assert ", the best of 10\n" in shown.stdout
+    assert told("inspect", model)["estimator"] == "TraceNormClassifierCV"
+
+
+def test_radii_may_be_listed(train: Path, model: Path) -> None:
+    found = fit(train, model, "--radii", "1,8", "--folds", 2)
+    assert found["radii"] == [1.0, 8.0]
+    assert found["radius"] == found["radii"][int(np.argmin(found["validation"]))]
+
+
+def test_the_fit_is_that_of_python(train: Path, model: Path) -> None:
+    found = fit(train, model, "--radius", 8, "--no-intercept", "--class-weight", "balanced",
+                "--seed", 3, "--n-shards", 4, "--n-jobs", 1)  # fmt: skip
+    rows = [line.split(",") for line in train.read_text().splitlines()[1:]]
+    X, y = np.array([row[:3] for row in rows], float), np.array([row[3] for row in rows])
+    here = dt.TraceNormClassifier(
+        8.0, fit_intercept=False, class_weight="balanced", random_state=3, n_shards=4, n_jobs=1
+    ).fit(X, y)
+    assert found["objective"] == here.result_.objective
+    assert np.array_equal(dt.load(model).coef_, here.coef_)
+
+
+def test_weights_features_and_the_task(train: Path, model: Path) -> None:
+    found = told("fit", train, "-t", "width", "--features", "sepal", "--weight", "petal",
+                 "--radius", 1, "-o", model)  # fmt: skip
+    assert (found["task"], found["features"]) == ("regression", 1)
+    assert told("inspect", model)["feature_names"] == ["sepal"]
+    whole = train.with_name("whole.csv")
+    whole.write_text("x,y\n" + "".join(f"{i % 7},{i % 3}\n" for i in range(60)))
+    for task, kind in (("auto", "classification"), ("regression", "regression")):
+        words = ("fit", whole, "-t", "y", "--task", task, "--radius", 1, "-o", model)
+        assert told(*words)["task"] == kind
+
+
+@pytest.mark.parametrize("dtype", [None, "float32"])
+def test_spilled_features_are_removed_afterwards(
+    dtype: str | None, train: Path, model: Path, tmp_path: Path
+) -> None:
+    room = tmp_path / "room"
+    room.mkdir()
+    usual = fit(train, model, "--radius", 8)
+    more = [] if dtype is None else ["--dtype", dtype]
+    found = fit(train, model, "--radius", 8, "--spill", room, *more)
+    assert found["objective"] == pytest.approx(usual["objective"], rel=1e-4)
+    assert list(room.iterdir()) == []
+    assert call("fit", train, "-t", "species", "--spill", room, "--folds", 99).exit_code == 2
+    assert list(room.iterdir()) == []
+
+
+def test_a_fit_goes_on_from_its_checkpoint(train: Path, model: Path, tmp_path: Path) -> None:
+    rows = [line.split(",") for line in train.read_text().splitlines()[1:]]
+    X, y = np.array([row[:3] for row in rows], float), np.array([row[3] for row in rows])
+    kept = tmp_path / "run.ckpt"
+    options = ("--radius", 8, "--solver", "dfw", "--lmo", "power-2", "--max-iter")
+    dt.TraceNormClassifier(
+        8.0, solver="dfw", lmo="power-2", tol=None, max_iter=5,
+        checkpoint=dt.Checkpoint(kept, epochs=5),
+    ).fit(X, y)  # fmt: skip
+    whole = fit(train, model, *options, 12)
+    resumed = fit(train, model, *options, 12, "--checkpoint", kept)
+    assert resumed["objective"] == whole["objective"]
+    assert told("inspect", kept)["epochs"] == 5
+
+
+def test_a_report_without_a_test_set(train: Path, model: Path, tmp_path: Path) -> None:
+    found = fit(train, model, "--radius", 8, "--report", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert "training accuracy" in page
+    assert found["report"] == str(tmp_path / "r.html")
+
+
+def test_a_test_set_with_strange_labels_is_told(train: Path, model: Path, tmp_path: Path) -> None:
+    test = flowers(tmp_path / "test.csv", rows=9, seed=3)
+    test.write_text(test.read_text() + "1,2,3,tulip\n")
+    found = fit(train, model, "--radius", 8, "--test", test)
+    assert found["warnings"][0].startswith("test.csv: 1 row has a label that the model does not")
+    assert set(found["scores"]) == {"training", "test"}
+
+
+def test_small_classes_are_warned_of(train: Path, model: Path) -> None:
+    train.write_text(train.read_text() + "9,9,9,rose\n8,9,9,rose\n")
+    found = fit(train, model, "--radii", "1,8", "--folds", 3)
+    assert "The least populated class in y has only 2 members" in found["warnings"][0]
+
+
+def test_what_is_there_is_replaced_only_by_a_model(train: Path, model: Path) -> None:
+    model.write_text("old")
+    fit(train, model, "--radius", 8)
+    assert told("inspect", model)["kind"] == "model"
+    assert sorted(path.name for path in model.parent.iterdir()) == ["model", "train.csv"]

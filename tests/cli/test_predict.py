@@ -1,0 +1,148 @@
+"""Predictions and scores: columns by name, formats by suffix, labels of any kind."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.cli.commands import SPECIES, done, flowers, told
+
+import dfwtrace as dt
+
+
+def rows_of(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+@pytest.fixture
+def test_set(tmp_path: Path) -> Path:
+    return flowers(tmp_path / "test.csv", rows=12, seed=2)
+
+
+def test_columns_are_taken_by_name(classifier: Path, test_set: Path, tmp_path: Path) -> None:
+    usual = done("predict", classifier, test_set, "--proba").stdout
+    table = rows_of(test_set)
+    shuffled = [[row[2], "7", row[0], row[1]] for row in table[1:]]
+    lines = [["width", "id", "sepal", "petal"], *shuffled]
+    (tmp_path / "other.csv").write_text("\n".join(",".join(line) for line in lines))
+    assert done("predict", classifier, tmp_path / "other.csv", "--proba").stdout == usual
+
+
+def test_formats_tell_the_same(classifier: Path, test_set: Path, tmp_path: Path) -> None:
+    for suffix in ("csv", "npy", "parquet"):
+        done("predict", classifier, test_set, "--proba", "-o", tmp_path / f"p.{suffix}")
+    array = np.load(tmp_path / "p.npy")
+    assert array.shape == (12, 3)
+    np.testing.assert_allclose(array.sum(axis=1), 1.0)
+    header, *rows = rows_of(tmp_path / "p.csv")
+    assert header == [f"p_{kind}" for kind in SPECIES]
+    assert np.array_equal(np.array(rows, float), array)
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert table.column_names == header
+    assert np.array_equal(np.column_stack([c.to_numpy() for c in table.columns]), array)
+
+
+def test_labels_in_every_format(classifier: Path, test_set: Path, tmp_path: Path) -> None:
+    for suffix in ("csv", "npy", "parquet"):
+        done("predict", classifier, test_set, "-o", tmp_path / f"p.{suffix}")
+    labels = [row[0] for row in rows_of(tmp_path / "p.csv")[1:]]
+    assert np.load(tmp_path / "p.npy").tolist() == labels
+    assert pq.read_table(tmp_path / "p.parquet")["prediction"].to_pylist() == labels
+    assert set(labels) == set(SPECIES)
+
+
+def test_the_likeliest_classes(classifier: Path, test_set: Path, tmp_path: Path) -> None:
+    done("predict", classifier, test_set, "--top", 2, "-o", tmp_path / "p.csv")
+    header, *rows = rows_of(tmp_path / "p.csv")
+    assert header == ["class_1", "probability_1", "class_2", "probability_2"]
+    labels = done("predict", classifier, test_set).stdout.split()[1:]
+    assert [row[0] for row in rows] == labels
+    assert all(float(row[1]) >= float(row[3]) > 0 for row in rows)
+    all_of_them = done("predict", classifier, test_set, "--top", 99).stdout
+    assert all_of_them.splitlines()[0].count("class_") == 3
+
+
+def test_predictions_of_a_model_from_python_have_names_of_their_own(tmp_path: Path) -> None:
+    X, Y, _ = dt.datasets.make_multitask(n=40, d=4, m=2, rank=2, seed=0)
+    np.save(tmp_path / "X.npy", X)
+    dt.TraceNormRegressor(1.0).fit(X, Y).save(tmp_path / "two")
+    dt.TraceNormRegressor(1.0).fit(X, Y[:, 0]).save(tmp_path / "one")
+    for model, names in (("two", "prediction_0,prediction_1"), ("one", "prediction")):
+        shown = done("predict", tmp_path / model, tmp_path / "X.npy").stdout.splitlines()
+        assert shown[0] == names
+        assert len(shown) == 41
+
+
+def test_scores_are_those_of_scikit_learn(classifier: Path, test_set: Path) -> None:
+    from sklearn.metrics import balanced_accuracy_score, log_loss
+
+    model: Any = dt.load(classifier)
+    del model.feature_names_in_
+    table = rows_of(test_set)[1:]
+    X, y = np.array([row[:3] for row in table], float), np.array([row[3] for row in table])
+    found = told("evaluate", classifier, test_set, "--target", "species")
+    assert found["rows"] == 12
+    assert found["scores"] == pytest.approx(
+        {
+            "accuracy": model.score(X, y),
+            "balanced_accuracy": balanced_accuracy_score(y, model.predict(X)),
+            "log_loss": log_loss(y, model.predict_proba(X)),
+        }
+    )
+    assert sum(entry["count"] for entry in found["worst"]) == 12
+
+
+def test_top_five_of_many_classes(tmp_path: Path) -> None:
+    from sklearn.metrics import top_k_accuracy_score
+
+    X, y, _ = dt.datasets.make_multiclass(n=200, d=6, m=8, rank=3, seed=0)
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    model = dt.TraceNormClassifier(2.0).fit(X, y)
+    model.save(tmp_path / "m")
+    found = told("evaluate", tmp_path / "m", tmp_path / "d.npz")["scores"]["top_5_accuracy"]
+    assert found == top_k_accuracy_score(y, model.predict_proba(X), k=5)
+    assert "top-5 accuracy" in done("evaluate", tmp_path / "m", tmp_path / "d.npz").stdout
+
+
+def test_labels_that_the_model_does_not_know(classifier: Path, test_set: Path) -> None:
+    text = test_set.read_text()
+    before = told("evaluate", classifier, test_set)["scores"]
+    test_set.write_text(text + "5,1,0.2,tulip\n")
+    found = told("evaluate", classifier, test_set)
+    assert found["warnings"] == [
+        "1 row has a label that the model does not know, such as 'tulip': counted as wrong, and "
+        "left out of the log loss."
+    ]
+    assert found["scores"]["accuracy"] == pytest.approx(before["accuracy"] * 12 / 13)
+    assert found["scores"]["log_loss"] == pytest.approx(before["log_loss"])
+    test_set.write_text("sepal,petal,width,species\n5,1,0.2,tulip\n")
+    shown = done("evaluate", classifier, test_set)
+    assert "log loss           —" in shown.stdout
+    assert shown.stderr.startswith("Warning: 1 row has a label")
+    assert told("evaluate", classifier, test_set)["scores"]["log_loss"] is None
+
+
+def test_numbers_as_labels_may_be_stored_as_floats_or_text(tmp_path: Path) -> None:
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=4, m=3, rank=2, seed=0)
+    model = tmp_path / "m"
+    np.savez(tmp_path / "floats.npz", X=X, y=y.astype(float))
+    done("fit", tmp_path / "floats.npz", "--radius", 5, "-o", model)
+    assert told("inspect", model)["classes"] == [0, 1, 2]
+    np.savez(tmp_path / "whole.npz", X=X, y=y)
+    scores = [told("evaluate", model, tmp_path / f"{n}.npz")["scores"] for n in ("floats", "whole")]
+    assert scores[0] == scores[1]
+    dt.TraceNormClassifier(5.0).fit(X, y.astype(str)).save(model)
+    assert told("evaluate", model, tmp_path / "whole.npz")["scores"] == pytest.approx(scores[0])
+
+
+def test_one_row_has_no_r2(regressor: Path, tmp_path: Path) -> None:
+    header = [f"x{j}" for j in range(6)] + [f"y{j}" for j in range(3)]
+    (tmp_path / "one.csv").write_text(",".join(header) + "\n" + ",".join(["1"] * 9) + "\n")
+    found = told("evaluate", regressor, tmp_path / "one.csv")["scores"]
+    assert found["r2"] is None
+    assert found["rmse"] > 0

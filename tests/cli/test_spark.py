@@ -1,0 +1,47 @@
+"""The same model out of a fit on Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.commands import child, done, flowers, told
+
+import dfwtrace as dt
+
+AT_HOME = {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.mark.spark
+def test_a_fit_on_spark_is_the_fit_here(tmp_path: Path) -> None:
+    train = flowers(tmp_path / "train.csv")
+    words = ("-t", "species", "--radius", 8, "--n-shards", 2)
+    fitted = child(
+        "fit", train.as_uri(), *words, "--engine", "spark", "--master", "local[2]", "--test", train,
+        "-o", "spark",
+        "--report", "report.html", cwd=tmp_path, more=AT_HOME,
+    )  # fmt: skip
+    assert fitted.stdout.startswith(f"{train.as_uri()}: 90 rows, 3 features, read by Spark\n")
+    done("fit", train, *words, "-o", tmp_path / "here")
+    there, here = (dt.load(tmp_path / name) for name in ("spark", "here"))
+    assert list(there.classes_) == list(here.classes_)
+    assert list(there.feature_names_in_) == ["sepal", "petal", "width"]
+    np.testing.assert_allclose(there.coef_, here.coef_, rtol=0, atol=1e-6)
+    assert "spark local[2]" in (tmp_path / "report.html").read_text("utf-8")
+    assert told("evaluate", tmp_path / "spark", train)["scores"]["accuracy"] > 0.9
+
+
+def test_without_java_the_engine_says_so(tmp_path: Path) -> None:
+    train = flowers(tmp_path / "train.csv")
+    failed = child(
+        "fit", train, "-t", "species", "--engine", "spark", "--radius", 1,
+        cwd=tmp_path, code=1, more={"PATH": str(tmp_path), "JAVA_HOME": "", "SPARK_REMOTE": ""},
+    )  # fmt: skip
+    (line,) = failed.stderr.splitlines()
+    assert line.startswith("Error: Spark needs Java 17 or later: install one ")
+
+
+def test_spark_must_be_told_the_target(train: Path) -> None:
+    error = told("fit", train, "--engine", "spark", "--radius", 1, "-o", train.parent / "m", code=2)
+    assert error["error"] == "--target is missing: which column is it?"
