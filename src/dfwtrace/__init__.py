@@ -4,28 +4,17 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from dfwtrace import datasets, lmo, losses
-from dfwtrace.certificate import Certificate
-from dfwtrace.checkpoints import Checkpoint, CheckpointError
-from dfwtrace.engines import (
-    LocalEngine,
-    RowsChangedError,
-    SparkEngine,
-    SparkMapReduceEngine,
-    WorkerError,
-)
-from dfwtrace.history import History
-from dfwtrace.io.frame import ModelFormatError
-from dfwtrace.lowrank import LowRankMatrix, RankOne
-from dfwtrace.path import Path, path
-from dfwtrace.planning import Plan
-from dfwtrace.result import Result
-from dfwtrace.shards import Shard
-from dfwtrace.solve import plan, solve
-from dfwtrace.steps import Harmonic, LineSearch
-from dfwtrace.tasks import LeastSquares, Multinomial, ScoresTask, Task
-
 if TYPE_CHECKING:
+    from dfwtrace import datasets, lmo, losses, plots, report
+    from dfwtrace.certificate import Certificate
+    from dfwtrace.checkpoints import Checkpoint, CheckpointError
+    from dfwtrace.engines import (
+        LocalEngine,
+        RowsChangedError,
+        SparkEngine,
+        SparkMapReduceEngine,
+        WorkerError,
+    )
     from dfwtrace.estimators import (
         TraceNormClassifier,
         TraceNormClassifierCV,
@@ -33,6 +22,16 @@ if TYPE_CHECKING:
         TraceNormRegressorCV,
         load,
     )
+    from dfwtrace.history import History
+    from dfwtrace.io.frame import ModelFormatError
+    from dfwtrace.lowrank import LowRankMatrix, RankOne
+    from dfwtrace.paths import Path, path
+    from dfwtrace.planning import Plan
+    from dfwtrace.result import Result
+    from dfwtrace.shards import Shard
+    from dfwtrace.solving import plan, solve
+    from dfwtrace.steps import Harmonic, LineSearch
+    from dfwtrace.tasks import LeastSquares, Multinomial, ScoresTask, Task
 
 __version__ = version("dfwtrace")
 
@@ -70,18 +69,46 @@ __all__ = [
     "losses",
     "path",
     "plan",
+    "plots",
+    "report",
     "solve",
 ]
 
-# `from dfwtrace import estimators` would ask for the name below, and so on for ever.
-_FROM_ESTIMATORS = {name for name in __all__ if name.startswith("TraceNorm") or name == "load"}
+# Where each name is, but for the modules.
+_HOMES = {
+    "certificate": ["Certificate"],
+    "checkpoints": ["Checkpoint", "CheckpointError"],
+    "engines": [
+        *("LocalEngine", "RowsChangedError", "SparkEngine", "SparkMapReduceEngine", "WorkerError"),
+    ],
+    "estimators": [
+        *("TraceNormClassifier", "TraceNormClassifierCV", "TraceNormRegressor"),
+        *("TraceNormRegressorCV", "load"),
+    ],
+    "history": ["History"],
+    "io.frame": ["ModelFormatError"],
+    "lowrank": ["LowRankMatrix", "RankOne"],
+    "paths": ["Path", "path"],
+    "planning": ["Plan"],
+    "result": ["Result"],
+    "shards": ["Shard"],
+    "solving": ["plan", "solve"],
+    "steps": ["Harmonic", "LineSearch"],
+    "tasks": ["LeastSquares", "Multinomial", "ScoresTask", "Task"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = {"datasets", "lmo", "losses", "plots", "report"}
 
 
 def __getattr__(name: str) -> Any:
-    """The estimators, once they are asked for: workers need no scikit-learn, which takes long."""
-    if name in _FROM_ESTIMATORS:
-        return getattr(import_module("dfwtrace.estimators"), name)
-    raise AttributeError(f"module 'dfwtrace' has no attribute {name!r}.")
+    """Names are looked up once they are asked for: a worker needs few, and starts far sooner."""
+    if name in _MODULES:
+        return import_module(f"dfwtrace.{name}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'dfwtrace' has no attribute {name!r}.")
+    value = getattr(import_module(f"dfwtrace.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.history import History
-from dfwtrace.path import Path
+from dfwtrace.paths import Path
 from dfwtrace.result import Result
 from dfwtrace.validation import describe
 

@@ -14,7 +14,7 @@ from dfwtrace.cli.output import Output
 from dfwtrace.engines import LocalEngine
 from dfwtrace.report.numbers import duration
 from dfwtrace.result import Result
-from dfwtrace.solve import solve
+from dfwtrace.solving import solve
 from dfwtrace.tasks import LeastSquares, Multinomial
 
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")

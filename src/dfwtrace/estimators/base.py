@@ -23,7 +23,7 @@ from dfwtrace.history import Record
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.result import Result
 from dfwtrace.shards import slice_rows
-from dfwtrace.solve import solve
+from dfwtrace.solving import solve
 from dfwtrace.tasks import ScoresTask
 from dfwtrace.validation import check_count, check_positive, describe
 

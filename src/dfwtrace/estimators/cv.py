@@ -16,8 +16,8 @@ from dfwtrace.estimators.base import TraceNormEstimator
 from dfwtrace.estimators.classifier import ClassifierMethods, TraceNormClassifier
 from dfwtrace.estimators.following import Following
 from dfwtrace.estimators.regressor import RegressorMethods, TraceNormRegressor, read_weights
-from dfwtrace.path import Path, path
-from dfwtrace.solve import solve
+from dfwtrace.paths import Path, path
+from dfwtrace.solving import solve
 from dfwtrace.validation import check_count, describe
 
 # A grid of radii goes from the scale of the data times the first to that times the second.
