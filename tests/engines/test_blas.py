@@ -14,7 +14,9 @@ pytestmark = pytest.mark.skipif(not threadpool_info(), reason="no BLAS whose thr
 
 
 def blas_threads() -> list[int]:
-    return [library["num_threads"] for library in threadpool_info()]
+    return [
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    ]
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,9 @@ knows_blas = pytest.mark.skipif(not threadpool_info(), reason="no BLAS whose thr
 
 
 def blas_threads() -> list[int]:
-    return [library["num_threads"] for library in threadpool_info()]
+    return [
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    ]
 
 
 def our_threads() -> list[str]:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import scipy.linalg  # noqa: F401  # brings a BLAS of its own, which a limit set before would miss
 import threadpoolctl
 from threadpoolctl import threadpool_limits
 
@@ -35,7 +36,7 @@ def hold_single_threaded() -> None:
     with _lock:
         if _holders == 0:
             _take_control()
-            _limits = threadpool_limits(limits=1)
+            _limits = threadpool_limits(limits=1, user_api="blas")
         _holders += 1
 
 
