@@ -10,7 +10,8 @@ from tests.cli.commands import child, done, flowers, told
 
 import dfwtrace as dt
 
-AT_HOME = {"SPARK_LOCAL_IP": "127.0.0.1"}
+# A Java that lives for seconds: the second compiler would take more time than it gives.
+AT_HOME = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
 @pytest.mark.spark

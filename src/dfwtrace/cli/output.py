@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from sklearn.exceptions import ConvergenceWarning
 
 
 class Output:
@@ -67,6 +66,8 @@ class Output:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Libraries' warnings as lines of our own."""
+        from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
+
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
             try:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.metrics import r2_score, root_mean_squared_error
 
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli.guard import CommandError
@@ -82,6 +81,8 @@ def _of_targets(model: Model, X: Matrix, y: Array) -> Scores:
     predicted = np.vstack(
         [model.estimator.predict(block).reshape(-1, width) for _, block in row_blocks(model, X)]
     )
+    from sklearn.metrics import r2_score, root_mean_squared_error  # only here: it takes a second
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a single row: R² is not a number, which tells it all
         r2 = np.atleast_1d(r2_score(Y, predicted, multioutput="raw_values"))

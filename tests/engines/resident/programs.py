@@ -53,7 +53,7 @@ class Trouble:
         if self.action == "hang":
             time.sleep(600.0)
         if self.action == "compute":
-            burn(4.0)
+            burn(2.5)
         if self.action in ("kill", "stop"):
             os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[self.action])
 

@@ -91,7 +91,7 @@ def test_one_who_computes_and_one_who_waits_for_it_are_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than a worker may be at work to no avail."""
-    monkeypatch.setattr(lines, "STALL", 2.5)
+    monkeypatch.setattr(lines, "STALL", 1.8)
 
     def wait(method: str) -> None:
         flags = tmp_path / method
