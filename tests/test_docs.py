@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.testing import CliRunner
+
+from dfwtrace.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -95,6 +98,20 @@ def test_layers_are_those_of_the_import_contract() -> None:
     (contract,) = project["tool"]["importlinter"]["contracts"]
     listed = "".join(f"    {layer}\n" for layer in contract["layers"])
     assert f"\n\n{listed}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^dfwtrace (.+)$", text, re.MULTILINE)
+    assert [line.split()[0] for line in commands] == ["fit", "evaluate", "predict"]
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    for line in commands:
+        done = CliRunner().invoke(app, line.split())
+        assert done.exit_code == 0, done.output
+    assert "accuracy           93." in CliRunner().invoke(app, commands[1].split()).output
+    assert len((tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()) == 1501
+    assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
 def test_output_that_differs_is_noticed(tmp_path: Path) -> None:

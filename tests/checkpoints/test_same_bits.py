@@ -61,9 +61,10 @@ def check_every_stop(
     return expected
 
 
-@pytest.mark.parametrize("step", ["linesearch", "harmonic"])
 @pytest.mark.parametrize("oracle", ORACLES)
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    ("name", "step"), [("least squares", "linesearch"), ("multinomial", "harmonic")]
+)
 def test_every_oracle_and_step(
     name: str, oracle: str, step: str, data: Any, tmp_path: Path
 ) -> None:
@@ -122,7 +123,7 @@ def test_every_kind_of_rows(kind: str, solver: str, data: Any, tmp_path: Path) -
     check_every_stop(dt.Multinomial(), rows, y, tmp_path, stops=[3, 5], **options)
 
 
-@pytest.mark.parametrize("form", ["gram", "implicit", "factored"])
+@pytest.mark.parametrize("form", ["gram", "implicit"])
 def test_states_are_rebuilt_on_the_way(form: str, data: Any, tmp_path: Path) -> None:
     options = options_of(form, epochs=205, lmo="power-2", intercept=form == "implicit")
     expected = check_every_stop(
@@ -239,7 +240,7 @@ def test_what_the_callback_told_is_kept(data: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("solver", ["dfw", "accelerated"])
-@pytest.mark.parametrize(("first", "then"), [(1, 2), (5, 9), (60, 110)])
+@pytest.mark.parametrize(("first", "then"), [(1, 2), (5, 9)])
 def test_more_epochs_go_on_from_the_file(
     solver: str, first: int, then: int, data: Any, tmp_path: Path
 ) -> None:
