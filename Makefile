@@ -26,7 +26,7 @@ help:
 
 .venv/installed: .venv/made pyproject.toml
 	@echo "Installing dfwtrace …"
-	@$(PIP) -e '.[plots]'
+	@$(PIP) -e '.[files,plots,report]'
 	@touch $@
 
 .venv/installed-dev: .venv/made pyproject.toml
