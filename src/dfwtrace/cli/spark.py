@@ -128,11 +128,11 @@ def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
         return "regression"
     if kind in ("string", "boolean"):
         return "classification"
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as sql
 
     column = frame[f"`{targets[0]}`"]
     found = frame.agg(
-        F.count(column), F.count_distinct(column), F.max(column != F.rint(column))
+        sql.count(column), sql.count_distinct(column), sql.max(column != sql.rint(column))
     ).first()
     n, distinct, broken = found
     labels = not broken and distinct <= min(n / 2, max(20, n / 4))

@@ -20,7 +20,7 @@ from dfwtrace.result import Result
 from dfwtrace.tasks import Multinomial
 
 
-class ClassifierMethods(ClassifierMixin):  # type: ignore[misc]
+class ClassifierMethods(ClassifierMixin):  # type: ignore[misc]  # untyped
     """What a fitted classifier can do, however its radius was found."""
 
     def _task(self) -> Multinomial:

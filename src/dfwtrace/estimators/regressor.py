@@ -17,7 +17,7 @@ from dfwtrace.tasks import LeastSquares
 from dfwtrace.validation import check_weights
 
 
-class RegressorMethods(MultiOutputMixin, RegressorMixin):  # type: ignore[misc]
+class RegressorMethods(MultiOutputMixin, RegressorMixin):  # type: ignore[misc]  # untyped
     """What a fitted regressor can do, however its radius was found."""
 
     def _task(self) -> LeastSquares:

@@ -66,7 +66,7 @@ class ArrowPiece:
 
     def __init__(self, path: Path) -> None:
         try:
-            import pyarrow  # noqa: F401
+            import pyarrow  # noqa: F401  # only whether it is there
         except ImportError:
             needs_pyarrow("Arrow")
         self.path = path

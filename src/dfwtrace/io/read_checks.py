@@ -126,7 +126,8 @@ def _fitting(values: Array, rows: int, what: str, path: Path) -> Array:
 
 def floating_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """What features of a dtype are kept as."""
-    return as_floating(np.empty(0, dtype=dtype)).dtype  # type: ignore[no-any-return]
+    kept: np.dtype[Any] = as_floating(np.empty(0, dtype=dtype)).dtype
+    return kept
 
 
 def python_objects(what: str) -> DataFileError:

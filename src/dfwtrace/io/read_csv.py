@@ -57,7 +57,7 @@ class CsvFile:
 
     def ways(self, choice: Choice, max_rows: int | None) -> Iterator[Iterator[Batch]]:
         try:
-            import pyarrow.csv  # noqa: F401
+            import pyarrow.csv  # noqa: F401  # only whether it is there
         except ImportError:
             pass
         else:

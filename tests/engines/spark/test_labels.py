@@ -51,6 +51,14 @@ def test_numbers_with_gaps_are_numbered_without(spark: SparkSession) -> None:
     assert sorted(collected(numbered, "c", numbered.label)) == [(-2, 0), (7, 1), (7, 1), (30, 2)]
 
 
+def test_names_of_columns_may_have_dots(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("b", 2.0), ("a", 1.0)], "`kind.of` string, `w.t` double")
+    numbered = number_labels(frame, "kind.of", "balanced", "w.t")
+    assert numbered.classes.tolist() == ["a", "b"]
+    weights = collected(numbered, numbered.weight or "")
+    assert [weight for (weight,) in weights] == pytest.approx([1.5, 1.5])
+
+
 def test_weights_of_classes_are_multiplied_with_those_of_rows(frame: DataFrame) -> None:
     given = number_labels(frame, "fruit", {"fig": 3.0}, "w")
     assert given.weight is not None

@@ -42,10 +42,12 @@ def number_labels(
         )
     if label not in frame.columns:
         raise ValueError(f"y names the column {label!r}, which the DataFrame does not have.")
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as sql
 
-    one = F.lit(1.0) if sample_weight is None else F.col(sample_weight).cast("double")
-    counted = frame.groupBy(label).agg(F.sum(one)).limit(_MOST_CLASSES + 1).collect()
+    one = sql.lit(1.0) if sample_weight is None else sql.col(_quoted(sample_weight)).cast("double")
+    counted = (
+        frame.groupBy(sql.col(_quoted(label))).agg(sql.sum(one)).limit(_MOST_CLASSES + 1).collect()
+    )
     if len(counted) > _MOST_CLASSES:
         raise ValueError(f"column {label!r} has more than {_MOST_CLASSES} classes.")
     counts = {row[0]: float(row[1] or 0.0) for row in counted}
@@ -54,16 +56,18 @@ def number_labels(
     if not counts:
         raise ValueError("X must have at least one row, got an empty DataFrame.")
     classes = sorted(counts)
-    numbers = F.array_position(F.array(*map(F.lit, classes)), F.col(label)) - 1
+    numbers = sql.array_position(sql.array(*map(sql.lit, classes)), sql.col(_quoted(label))) - 1
     names = set(frame.columns)
     number, weight = _new_name("label", names), sample_weight
     frame = frame.withColumn(number, numbers)
     if class_weight is not None:
         of_classes = _class_weights(class_weight, classes, counts)
-        own = F.element_at(F.array(*map(F.lit, of_classes)), (F.col(number) + 1).cast("int"))
+        own = sql.element_at(
+            sql.array(*map(sql.lit, of_classes)), (sql.col(number) + 1).cast("int")
+        )
         weight = _new_name("weight", names)
         frame = frame.withColumn(
-            weight, own if sample_weight is None else own * F.col(sample_weight)
+            weight, own if sample_weight is None else own * sql.col(_quoted(sample_weight))
         )
     return NumberedLabels(frame, number, weight, np.array(classes))
 
@@ -78,6 +82,11 @@ def _class_weights(class_weight: Any, classes: list[Any], counts: dict[Any, floa
             f"class_weight must be a dict, 'balanced' or None, got {describe(class_weight)}."
         )
     return [float(class_weight.get(c, 1.0)) for c in classes]
+
+
+def _quoted(name: str) -> str:
+    """A column's name as Spark takes it whole, also with dots in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _new_name(name: str, taken: set[str]) -> str:
