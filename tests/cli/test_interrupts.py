@@ -1,9 +1,11 @@
-"""Ctrl-C, sent to real processes: what there is of a model is kept."""
+"""Ctrl-C: what there is of a model is kept."""
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,11 @@ import pytest
 from tests.cli.commands import COMMAND, environment, told
 
 import dfwtrace as dt
+from dfwtrace.cli.app import app
+from dfwtrace.cli.fitting import fit
+from dfwtrace.cli.guard import CommandError
+from dfwtrace.cli.output import Output
+from dfwtrace.cli.settings import FitSettings
 
 
 @pytest.fixture(scope="module")
@@ -67,30 +74,67 @@ def test_the_best_model_so_far_is_saved(data: Path) -> None:
     assert told("evaluate", data.parent / "best", data)["scores"]["accuracy"] > 0.05
 
 
-def test_before_the_first_epoch_nothing_is_saved(data: Path) -> None:
-    with endless(data, "--out", "none") as process:
-        wait_for("Classification with radius 50.", process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    if "before the first epoch" in err:  # a machine may be quicker than the signal
-        assert err.splitlines()[-1] == "Interrupted before the first epoch: nothing was saved."
-        assert not (data.parent / "none").exists()
-    else:
-        assert "was saved to none" in err
+class PressesCtrlC(io.StringIO):
+    """A standard error that sends this process the signal once a certain line has been said.
+
+    So it arrives there and nowhere else, however slow the machine is.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text, self.presses = text, 0
+
+    def flush(self) -> None:
+        super().flush()
+        if not self.presses and self.getvalue().splitlines()[-1].startswith(self.text):
+            self.presses += 1
+            signal.raise_signal(signal.SIGINT)
 
 
-def test_cross_validation_saves_nothing(data: Path) -> None:
-    run = [*COMMAND, "fit", data.name, "--out", "cv", "--tol", "0", "--verbose"]
-    with subprocess.Popen(
-        run, cwd=data.parent, env=environment(), stderr=subprocess.PIPE, text=True
-    ) as process:
-        wait_for("run 1 of 60", process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err.splitlines()[-1] == "Interrupted during cross-validation: nothing was saved."
-    assert not (data.parent / "cv").exists()
+def said(at: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of a command that Ctrl-C ends after this one."""
+    terminal = PressesCtrlC(at)
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", terminal)
+        with pytest.raises(SystemExit) as ended:
+            app(list(words))
+    assert ended.value.code == 130
+    assert terminal.presses == 1
+    return terminal.getvalue().splitlines()
+
+
+def test_before_the_first_epoch_nothing_is_saved(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = "Classification with radius 50."
+    words = ("fit", str(data), "--radius", "50", "--out", str(tmp_path / "none"))
+    assert said(begun, *words, monkeypatch=monkeypatch) == [
+        begun,
+        "Interrupted before the first epoch: nothing was saved.",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_within_the_first_epoch_nothing_is_saved() -> None:
+    def press(t: int) -> float:
+        signal.raise_signal(signal.SIGINT)
+        return 0.5
+
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
+    estimator = dt.TraceNormClassifier(5.0, solver="dfw", step=press)
+    settings, output = FitSettings(radius=5.0, solver="dfw"), Output(quiet=True)
+    with pytest.raises(CommandError, match="Interrupted before the first epoch: nothing") as caught:
+        fit(estimator, "classification", (X, y, None), {}, settings, output, verbose=False)
+    assert caught.value.code == 130
+
+
+def test_cross_validation_saves_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("fit", str(data), "--out", str(tmp_path / "cv"), "--tol", "0", "--verbose")
+    lines = said("run 1 of 60", *words, monkeypatch=monkeypatch)
+    assert lines[-1] == "Interrupted during cross-validation: nothing was saved."
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_second_one_ends_at_once() -> None:

@@ -21,25 +21,26 @@ def fit_table(
     assert table.y is not None  # the reader has seen to it
     task, y = judge(table.y, task, table.target_names)
     estimator = settings.estimator(task)
-    output.note(announce(task, settings))
-    fit(estimator, (table.X, y, table.weight), {}, settings, output, verbose)
+    fit(estimator, task, (table.X, y, table.weight), {}, settings, output, verbose)
     return Model(estimator, table.feature_names, None, table.target_names)
 
 
 def fit(
     estimator: Any,
+    task: str,
     data: tuple[Any, ...],
     more: dict[str, Any],
     settings: FitSettings,
     output: Output,
     verbose: bool,
 ) -> None:
-    """Fit an estimator with the monitor that the user asked for.
+    """Say what is done, and fit an estimator with the monitor that the user asked for.
 
     Returns after Ctrl-C too, if there is a model to be saved then.
     """
-    monitor = monitor_for(output, verbose, settings.runs)
     try:
+        output.note(_announcement(task, settings))
+        monitor = monitor_for(output, verbose, settings.runs)
         with output.listening(), refusing(), followed_by(monitor):
             estimator.fit(*data, **more)
     except KeyboardInterrupt:
@@ -49,8 +50,7 @@ def fit(
         raise CommandError("Interrupted before the first epoch: nothing was saved.", INTERRUPTED)
 
 
-def announce(task: str, settings: FitSettings) -> str:
-    """What is about to be done."""
+def _announcement(task: str, settings: FitSettings) -> str:
     how = task.capitalize()
     if not settings.validates:
         return f"{how} with radius {settings.radius:g}."

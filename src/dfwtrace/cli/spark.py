@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dfwtrace.cli.fitting import announce, fit
+from dfwtrace.cli.fitting import fit
 from dfwtrace.cli.guard import CommandError, arm, sentence_of
 from dfwtrace.cli.models import Model
 from dfwtrace.cli.output import Output
@@ -54,8 +54,8 @@ def fit_frame(
         workers = settings.n_jobs if settings.n_jobs is not None and settings.n_jobs > 0 else None
         engine = SparkEngine(spark, settings.n_shards or 8, workers)
         estimator = settings.estimator(task, engine)
-        output.note(announce(task, settings))
-        fit(estimator, (frame, label, weight), {"features": columns}, settings, output, verbose)
+        data = (frame, label, weight)
+        fit(estimator, task, data, {"features": columns}, settings, output, verbose)
         estimator.engine = "local"  # the session ends here
     d, m = estimator.low_rank_.shape
     rows = estimator.result_.plan.workload.n
