@@ -26,6 +26,11 @@ _ENOUGH, _LEFT = 1e-4, 0.9
 # or of F itself: a certified gap of 1e-8·F is then off by a thousandth of it at the most.
 _SHARE_OF_ROUNDING = 1e-3
 _SHARE_OF_OBJECTIVE = 1e-14
+# A class that no row has wants its b at -∞, where F is flat and a step by the curvature goes
+# anywhere: b stays where it would change F by less than this, relative to the rows.
+_NOTHING = 1e-13
+# A gradient whose sum is below this share of its size has none along (1, …, 1): F does not feel it.
+_BALANCED = 1e-9
 
 
 class Intercept:
@@ -87,6 +92,8 @@ class Intercept:
         enough = max(_SHARE_OF_ROUNDING * self._precision, _SHARE_OF_OBJECTIVE)
         for _ in range(_STEPS):
             direction = self._memory.direction(self._gradient)
+            if direction is not None:
+                direction = self._within_reason(direction)
             if direction is None or float(direction @ self._gradient) >= 0.0:
                 direction = self._gradient / -(self._smoothness * self._weight or 1.0)
             slope = float(direction @ self._gradient)
@@ -97,6 +104,15 @@ class Intercept:
                     return
                 self._memory = Memory(self.b.size)  # what it knew was of another place
 
+    def _within_reason(self, direction: FloatArray) -> FloatArray:
+        """Without what F does not feel, where a step by the curvature goes anywhere."""
+        g = self._gradient
+        felt = np.abs(g) > _NOTHING * self._weight
+        direction = np.where(felt, direction, 0.0)
+        if felt.any() and abs(g.sum()) <= _BALANCED * np.abs(g).sum():
+            direction[felt] -= direction[felt].mean()
+        return direction
+
     def _step(self, direction: FloatArray, slope: float) -> bool:
         """To b + t·direction with a t that keeps Wolfe's rules, by bisection; False if none is."""
         b, before, gradient = self.b, self.objective, self._gradient
@@ -106,7 +122,9 @@ class Intercept:
             self._go_to(b + t * direction)
             if self.objective > before + _ENOUGH * t * slope + allowance:
                 most = t
-            elif float(direction @ self._gradient) < _LEFT * slope:
+            elif float(direction @ self._gradient) < _LEFT * slope and (
+                self.objective < before - allowance  # else F is flat here, and its slope is noise
+            ):
                 least = t
             else:
                 self._memory.remember(t * direction, self._gradient - gradient)
