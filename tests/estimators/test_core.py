@@ -65,7 +65,7 @@ def test_an_oracle_and_a_step_are_passed_on(multitask: Data) -> None:
         lmo="power-2",
         step="harmonic",
         epochs=5,
-        engine=dt.LocalEngine(8),
+        engine=dt.LocalEngine(1),
     )
     assert_same_bits(model.low_rank_, result.W)
 
@@ -83,7 +83,7 @@ def test_a_classifier_is_a_call_to_solve(representation: str, multiclass: Data) 
         intercept=True,
         representation=representation,
         tol=1e-4,
-        engine=dt.LocalEngine(8),
+        engine=dt.LocalEngine(1),
     )
     assert_same_bits(model.low_rank_, result.W)
     assert result.intercept is not None
@@ -101,7 +101,7 @@ def test_a_search_is_a_call_to_path(name: str, request: pytest.FixtureRequest) -
     task = dt.LeastSquares() if name == "multitask" else dt.Multinomial(n_classes=4)
     radii = [3.0, 0.3, 1.0]
     model = kind(radii, cv=splits).fit(X, y)
-    path = dt.path(task, X, y, radii=radii, folds=fold_of, intercept=True, engine=dt.LocalEngine(8))
+    path = dt.path(task, X, y, radii=radii, folds=fold_of, intercept=True, engine=dt.LocalEngine(1))
     assert path.validation is not None
     assert np.array_equal(model.validation_, path.validation)
     assert np.array_equal(model.scores_, -model.validation_)

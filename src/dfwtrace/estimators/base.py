@@ -29,6 +29,8 @@ from dfwtrace.validation import check_count, check_positive, describe
 
 # Rows that are multiplied at once when scores are not kept: their scores stay in cache.
 _ROWS_AT_ONCE = 1024
+# From so many bytes of features on, shards keep a second thread busy.
+_BYTES_WORTH_SHARDS = 1 << 20
 
 
 class TraceNormEstimator(
@@ -164,8 +166,8 @@ class TraceNormEstimator(
             )
         if is_frame(X):
             return None  # the default there
-        n_shards = 8 if self.n_shards is None else check_count("n_shards", self.n_shards, 1)
-        return LocalEngine(n_shards, self._threads())
+        n_shards = _default_shards(X) if self.n_shards is None else self.n_shards
+        return LocalEngine(check_count("n_shards", n_shards, 1), self._threads())
 
     def _threads(self) -> int | None:
         """Threads as scikit-learn counts them: -1 is all processors, -2 all but one."""
@@ -328,3 +330,9 @@ def label_columns(y: Any) -> str | Sequence[str]:
         f"y must be the name of a column, or a list of names, where X is a DataFrame, "
         f"got {describe(y)}."
     )
+
+
+def _default_shards(X: Matrix) -> int:
+    """By the data alone, so that the bits are the same on every machine."""
+    numbers = X.data if sp.issparse(X) else X
+    return 8 if numbers.nbytes >= _BYTES_WORTH_SHARDS else 1

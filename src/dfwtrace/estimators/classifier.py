@@ -165,7 +165,8 @@ class TraceNormClassifier(ClassifierMethods, TraceNormEstimator):
     representation : {"auto", "implicit", "dense", "factored"}
         What a shard keeps; see `dfwtrace.plan`.
     n_shards : int, optional
-        Logical shards of the local engine; 8 by default. The same number gives the same bits.
+        Logical shards of the local engine; by default 8, and 1 for less than a mebibyte of
+        features, which no second thread would be worth. The same number gives the same bits.
     n_jobs : int, optional
         Threads of the local engine; by default all processors, and so for -1.
     warm_start : bool
