@@ -25,7 +25,7 @@ LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 PATIENCE = 120.0  # seconds; only a machine that is broken or very busy needs more than ten of them
 
 # These Java processes are short-lived: the second compiler would take more time than it gives.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 SETTINGS = {
     "spark.driver.memory": "1g",
@@ -39,12 +39,21 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     # A Python worker that hangs is killed so soon after its task; Spark's own value is 2 s.
     "spark.python.task.killTimeout": "200ms",
+    # What an executor held that is gone is not asked for thrice, with 5 s between.
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "200ms",
     # Tests kill executors on purpose: the master must never give up on replacing them.
     "spark.deploy.maxExecutorRetries": "-1",
     # A barrier job that finds too few slots looks again after a second, not after 15, and as long
     # as executors may take to start on a busy machine.
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "300",
+}
+
+# On this machine, what workers import is imported once and not in each of them.
+WARM_DAEMON = {
+    "spark.python.daemon.module": "dfwtrace_daemon",
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent / "daemons"),
 }
 
 
@@ -73,7 +82,8 @@ class Sessions:
         if self._current is None:
             self._launch_jvm()
             builder = SparkSession.builder.master(master).appName("dfwtrace tests")
-            for name, value in {**SETTINGS, **own}.items():
+            warm = WARM_DAEMON if re.fullmatch(r"local\[\d+\]", master) else {}
+            for name, value in {**SETTINGS, **warm, **own}.items():
                 builder = builder.config(name, value)
             self._current = builder.getOrCreate()
             self._current.sparkContext.setLogLevel("ERROR")
@@ -280,8 +290,9 @@ def python_worker_pids(session: SparkSession) -> list[int]:
     Spark keeps idle workers for the next task, so a worker that is there need not be busy.
     """
     jvms = {*executor_pids(session), driver_pid(session)}
+    modules = {"pyspark.daemon", WARM_DAEMON["spark.python.daemon.module"]}
     daemons = {
-        p for p in all_pids() if parent_of(p) in jvms and "pyspark.daemon" in arguments_of(p)
+        pid for pid in all_pids() if parent_of(pid) in jvms and modules & {*arguments_of(pid)}
     }
     return sorted(pid for pid in all_pids() if parent_of(pid) in daemons)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -106,10 +107,13 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert [line.split()[0] for line in commands] == ["fit", "evaluate", "predict"]
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    for line in commands:
+    said = []
+    for line in [*commands, "inspect intents.safetensors --json"]:
         done = CliRunner().invoke(app, line.split())
         assert done.exit_code == 0, done.output
-    assert "accuracy           93." in CliRunner().invoke(app, commands[1].split()).output
+        said.append(done.output)
+    assert "accuracy           93." in said[1]
+    assert json.loads(said[-1])["rank"] < 60  # it is small, as the README says
     assert len((tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()) == 1501
     assert (tmp_path / "report.html").stat().st_size > 10_000
 

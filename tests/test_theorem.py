@@ -13,7 +13,7 @@ import pytest
 import dfwtrace as dt
 
 Array = npt.NDArray[np.float64]
-N, SIZE, RADIUS, EPOCHS, SEEDS = 45, 40, 1.0, 30, 30
+N, SIZE, RADIUS, EPOCHS, SEEDS = 45, 40, 1.0, 20, 12
 CURVATURE = 4.0 * RADIUS**2
 
 

@@ -87,12 +87,12 @@ def test_changed_bytes_are_refused_or_do_not_matter(
     whole: bytes, identity_and_memory: Any, tmp_path: Path
 ) -> None:
     rng, path, refused = random.Random(0), tmp_path / "run.ckpt", 0
-    for _ in range(2500):
+    for _ in range(1000):
         content = bytearray(whole)
         for _ in range(rng.choice([1, 1, 1, 2, 50])):
             content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         refused += refused_or_read_as_written(path, bytes(content), identity_and_memory)
-    assert refused > 2480  # but for the words that say which version wrote it, all of it counts
+    assert refused > 985  # but for the words that say which version wrote it, all of it counts
 
 
 @pytest.mark.parametrize("place", [0, 20, 2000, -2000, -1])

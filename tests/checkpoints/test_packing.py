@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -115,16 +115,19 @@ def assert_same(found: Any, value: Any) -> None:
         assert found == value
 
 
+@settings(max_examples=60)
 @given(VALUES)
 def test_nested_values_come_back_to_the_last_bit(value: Any) -> None:
     assert_same(through_a_file(value), value)
 
 
+@settings(max_examples=50)
 @given(TABLES)
 def test_histories_come_back_to_the_last_bit(value: Any) -> None:
     assert_same(through_a_file(value), value)
 
 
+@settings(max_examples=40)
 @given(matrices(), st.floats(0.01, 0.99))
 def test_a_matrix_takes_the_same_steps_afterwards(W: dt.LowRankMatrix, gamma: float) -> None:
     d, m = W.shape

@@ -115,11 +115,19 @@ def refusal(path: Path, **given: Any) -> str:
     return message
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A checkpoint of the run after epoch 2."""
-    path = tmp_path / "run.ckpt"
+    path = tmp_path_factory.mktemp("stopped") / "run.ckpt"
     stopped(dt.LeastSquares(), X, Y, 3, checkpoint=every_epoch(path), **rest(GIVEN))
+    return path.read_bytes()
+
+
+@pytest.fixture
+def path(content: bytes, tmp_path: Path) -> Path:
+    """The same, in a file that the test may do with as it likes."""
+    path = tmp_path / "run.ckpt"
+    path.write_bytes(content)
     return path
 
 
@@ -135,7 +143,6 @@ def test_another_run_is_refused(what: str, path: Path) -> None:
     assert message.endswith("; delete it to start anew.")
     assert words in message
     assert len(message) < 1000
-    assert_same_run(solve(checkpoint=every_epoch(path)), solve())
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from dfwtrace.cli.app import app
@@ -19,12 +20,32 @@ COMMAND = [sys.executable, "-m", "dfwtrace"]
 SPECIES = ("setosa", "versicolor", "virginica")
 
 
-def call(*words: object) -> Any:
-    """Run a command here; the result has exit_code, stdout and stderr."""
-    return CliRunner().invoke(app, [str(word) for word in words], prog_name="dfwtrace")
+_HERE = get_command(app)  # CliRunner.invoke would put it together again for every call
 
 
-def done(*words: object, code: int = 0) -> Any:
+class Ended(NamedTuple):
+    """What a command has said, and how it ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def call(*words: object) -> Ended:
+    """Run a command here."""
+    with CliRunner().isolation() as (out, err, _):
+        code = None
+        try:
+            _HERE.main([str(word) for word in words], prog_name="dfwtrace")
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()
+        sys.stderr.flush()
+        assert isinstance(code, int)
+        return Ended(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+def done(*words: object, code: int = 0) -> Ended:
     """Run a command that must end with this exit code."""
     result = call(*words)
     assert result.exit_code == code, result.stdout + result.stderr

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.commands import COMMAND, done, environment
 
+from dfwtrace.cli.app import app
 from dfwtrace.cli.following import followed_by
 from dfwtrace.cli.monitors import Monitor, PlainLines
 from dfwtrace.cli.time_left import TimeLeft
@@ -64,9 +66,22 @@ def test_a_live_line_on_a_terminal(train: Path) -> None:
     assert written.rfind(show) > written.rfind(hide) >= 0
 
 
-def test_nothing_on_a_terminal_beside_json(train: Path) -> None:
-    words = ("fit", train.name, "-t", "species", "--radius", "8", "--json")
-    assert on_terminal(*words, cwd=train.parent) == ""
+def test_nothing_on_a_terminal_beside_json(
+    train: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, whose standard error is a terminal meanwhile."""
+    for name in os.environ.keys() - environment().keys():
+        monkeypatch.delenv(name)
+    words = ["fit", str(train), "-t", "species", "--radius", "8", "-o", str(train.with_name("m"))]
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w") as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", terminal)
+        with pytest.raises(SystemExit, match="0"):
+            app([*words, "--json"])
+        terminal.write("done")
+    assert os.read(master, 4096) == b"done"
+    os.close(master)
+    assert capsys.readouterr().out.startswith("{")
 
 
 def test_lines_without_a_terminal_only_if_asked_for(train: Path, tmp_path: Path) -> None:

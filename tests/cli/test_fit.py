@@ -57,7 +57,7 @@ def test_the_papers_solver_runs_through_its_epochs(train: Path, model: Path) -> 
 
 
 def test_without_a_radius_ten_are_tried(train: Path, model: Path) -> None:
-    shown = done("fit", train, "-t", "species", "-o", model, "--folds", 2)
+    shown = done("fit", train, "-t", "species", "-o", model, "--folds", 2, "--tol", 0.01)
     assert shown.stderr == (
         "Classification; cross-validating over 10 radii in 2 folds; --radius sets one.\n"
     )
@@ -66,7 +66,7 @@ def test_without_a_radius_ten_are_tried(train: Path, model: Path) -> None:
 
 
 def test_radii_may_be_listed(train: Path, model: Path) -> None:
-    found = fit(train, model, "--radii", "1,8", "--folds", 2)
+    found = fit(train, model, "--radii", "1,8", "--folds", 2, "--tol", 0.01)
     assert found["radii"] == [1.0, 8.0]
     assert found["radius"] == found["radii"][int(np.argmin(found["validation"]))]
 
@@ -142,7 +142,7 @@ def test_a_test_set_with_strange_labels_is_told(train: Path, model: Path, tmp_pa
 
 def test_small_classes_are_warned_of(train: Path, model: Path) -> None:
     train.write_text(train.read_text() + "9,9,9,rose\n8,9,9,rose\n")
-    found = fit(train, model, "--radii", "1,8", "--folds", 3)
+    found = fit(train, model, "--radii", "1,8", "--folds", 3, "--tol", 0.01)
     assert "The least populated class in y has only 2 members" in found["warnings"][0]
 
 

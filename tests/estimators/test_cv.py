@@ -49,25 +49,29 @@ def test_where_nothing_can_be_learnt_one_radius_does() -> None:
 def test_the_classes_are_spread_evenly_over_the_folds(multiclass: Data) -> None:
     X, y = multiclass
     by_number, by_splitter = (
-        dt.TraceNormClassifierCV(RADII, cv=cv, tol=1e-2).fit(X, y) for cv in (3, StratifiedKFold(3))
+        dt.TraceNormClassifierCV(RADII, cv=cv, tol=1e-2, **SMALL).fit(X, y)
+        for cv in (3, StratifiedKFold(3))
     )
     assert np.array_equal(by_number.scores_, by_splitter.scores_)
     splits = list(StratifiedKFold(3).split(X, y))
     for cv in (splits, iter(splits)):
-        by_list = dt.TraceNormClassifierCV(RADII, cv=cv, tol=1e-2).fit(X, y)
+        by_list = dt.TraceNormClassifierCV(RADII, cv=cv, tol=1e-2, **SMALL).fit(X, y)
         assert np.array_equal(by_list.scores_, by_splitter.scores_)
 
 
 def test_folds_of_every_kind(multitask: Data) -> None:
     X, Y = multitask
-    by_number = dt.TraceNormRegressorCV(RADII, cv=3).fit(X, Y)
-    by_splitter = dt.TraceNormRegressorCV(RADII, cv=KFold(3)).fit(X, Y)
+    by_number = dt.TraceNormRegressorCV(RADII, cv=3, **SMALL).fit(X, Y)
+    by_splitter = dt.TraceNormRegressorCV(RADII, cv=KFold(3), **SMALL).fit(X, Y)
     assert np.array_equal(by_number.scores_, by_splitter.scores_)
-    assert dt.TraceNormRegressorCV(RADII).fit(X, Y).scores_.shape == (3, 5)
+    assert dt.TraceNormRegressorCV(RADII, tol=1e-2, **SMALL).fit(X, Y).scores_.shape == (3, 5)
     # Rows in no fold are learnt from each time.
     fold_of: Any = np.arange(60) % 3 - 1
-    some = dt.TraceNormRegressorCV(RADII, cv=PredefinedSplit(fold_of)).fit(X, Y)
-    path = dt.path(dt.LeastSquares(), X, Y, radii=RADII, folds=fold_of, intercept=True)
+    some = dt.TraceNormRegressorCV(RADII, cv=PredefinedSplit(fold_of), **SMALL).fit(X, Y)
+    engine = dt.LocalEngine(n_shards=1)
+    path = dt.path(
+        dt.LeastSquares(), X, Y, radii=RADII, folds=fold_of, intercept=True, engine=engine
+    )
     assert path.validation is not None
     np.testing.assert_allclose(some.validation_, path.validation, rtol=1e-6)
     assert some.validation_.shape == (3, 2)
@@ -143,9 +147,9 @@ def test_folds_that_are_shuffled_anew_each_time_are_made_once(multitask: Data) -
             return super().split(*args)
 
     cv = Counting(30, shuffle=True)
-    model = dt.TraceNormRegressorCV([10.0], cv=cv, scoring="neg_mean_squared_error", tol=1e-2).fit(
-        X, noise
-    )
+    model = dt.TraceNormRegressorCV(
+        [10.0], cv=cv, scoring="neg_mean_squared_error", tol=1e-2, **SMALL
+    ).fit(X, noise)
     assert Counting.calls == 1
     np.testing.assert_allclose(-model.scores_, 2.0 * model.validation_ / 5.0, rtol=1e-6)
 
@@ -153,18 +157,19 @@ def test_folds_that_are_shuffled_anew_each_time_are_made_once(multitask: Data) -
 def test_scores_are_weighted_as_losses_are(multitask: Data) -> None:
     X, Y = multitask
     weights = np.linspace(0.0, 2.0, 60)
-    model = dt.TraceNormRegressorCV(RADII, cv=3, scoring="neg_mean_squared_error")
+    model = dt.TraceNormRegressorCV(RADII, cv=3, scoring="neg_mean_squared_error", **SMALL)
     model.fit(X, Y, sample_weight=weights)
     np.testing.assert_allclose(-model.scores_, 2.0 * model.validation_ / 5.0, rtol=1e-6)
     # A function that takes no weights gets none.
-    own = dt.TraceNormRegressorCV(RADII, cv=3, scoring=lambda m, X, Y: m.score(X, Y))
+    own = dt.TraceNormRegressorCV(RADII, cv=3, scoring=lambda m, X, Y: m.score(X, Y), **SMALL)
     assert own.fit(X, Y, sample_weight=weights).scores_.shape == (3, 3)
 
 
 def test_weights_of_classes_are_no_weights_of_scores(multiclass: Data) -> None:
     X, y = multiclass
     rows = [rest for _, rest in StratifiedKFold(3).split(X, y)]
-    model = dt.TraceNormClassifierCV(RADII, cv=3, scoring="accuracy", class_weight={0: 100.0})
+    settings: Any = {"cv": 3, "scoring": "accuracy", "tol": 1e-2, **SMALL}
+    model = dt.TraceNormClassifierCV(RADII, class_weight={0: 100.0}, **settings)
     hits = model.fit(X, y).scores_ * [len(part) for part in rows]
     np.testing.assert_allclose(hits, np.round(hits), atol=1e-9)
 
@@ -173,7 +178,7 @@ def test_frames_are_scored_without_a_warning(multiclass: Data) -> None:
     X, y = multiclass
     frame = pd.DataFrame(X, columns=list("abcdefg"))
     named, plain = (
-        dt.TraceNormClassifierCV(RADII, cv=3, scoring="accuracy").fit(form, y)
+        dt.TraceNormClassifierCV(RADII, cv=3, scoring="accuracy", tol=1e-3, **SMALL).fit(form, y)
         for form in (frame, X)
     )
     assert list(named.feature_names_in_) == list("abcdefg")
@@ -184,13 +189,13 @@ def test_a_radius_without_a_score_is_not_chosen(multitask: Data) -> None:
     def sometimes(fitted: Any, X: Any, Y: Any) -> float:
         return float("nan") if fitted.radius_ == 0.3 else -fitted.radius_
 
-    model = dt.TraceNormRegressorCV(RADII, cv=2, scoring=sometimes).fit(*multitask)
+    model = dt.TraceNormRegressorCV(RADII, cv=2, scoring=sometimes, **SMALL).fit(*multitask)
     assert np.isnan(model.scores_[0]).all()
     assert model.radius_ == 1.0
 
 
 def test_the_path_can_be_drawn(multitask: Data) -> None:
-    model = dt.TraceNormRegressorCV(RADII, cv=3).fit(*multitask)
+    model = dt.TraceNormRegressorCV(RADII, cv=3, **SMALL).fit(*multitask)
     display = PathDisplay.from_estimator(model, ax=Figure().subplots())
     assert display.best_line_ is not None
     assert np.asarray(display.best_line_.get_xdata())[0] == model.radius_
@@ -201,5 +206,5 @@ def test_the_path_can_be_drawn(multitask: Data) -> None:
 
 def test_one_target_stays_one(multitask: Data) -> None:
     X, Y = multitask
-    model = dt.TraceNormRegressorCV(RADII, cv=2, scoring="r2").fit(X, Y[:, 0])
+    model = dt.TraceNormRegressorCV(RADII, cv=2, scoring="r2", **SMALL).fit(X, Y[:, 0])
     assert (model.predict(X).shape, model.coef_.shape) == ((60,), (7,))

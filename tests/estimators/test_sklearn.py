@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dfwtrace as dt
+from dfwtrace.engines import local
 
 Data = tuple[Any, Any]
 
@@ -157,7 +158,8 @@ def test_a_seed_makes_the_fit(multitask: Data) -> None:
     assert len({bits(None), bits(1), bits(2)}) == 3
 
 
-def test_threads_do_not_change_the_bits(multitask: Data) -> None:
+def test_threads_do_not_change_the_bits(monkeypatch: pytest.MonkeyPatch, multitask: Data) -> None:
+    monkeypatch.setattr(local, "_BYTES_FOR_A_THREAD", 1)
     found = [
         dt.TraceNormRegressor(1.0, representation="implicit", n_jobs=n_jobs).fit(*multitask).coef_
         for n_jobs in (None, 1, 2, -1, -2, -1000)

@@ -128,11 +128,10 @@ def test_badly_scaled_features_keep_all_promises(run: Run, task: ScoresTask, rad
     check(task, problem, iterates, features)
 
 
-@pytest.mark.parametrize("rank", [1, 3, M])
-@pytest.mark.parametrize("share", [0.3, 1.0])
+@pytest.mark.parametrize(("rank", "share"), [(1, 1.0), (3, 0.3), (M, 1.0)])
 @pytest.mark.parametrize(("task", "form"), CASES, ids=IDS)
 def test_a_start_inside_or_on_the_boundary_of_any_rank(
-    run: Run, task: ScoresTask, form: str, share: float, rank: int
+    run: Run, task: ScoresTask, form: str, rank: int, share: float
 ) -> None:
     start = inside(1, rank, share * 2.0)
     problem, iterates = run(task, 2.0, form, start=start, epochs=30)
@@ -140,7 +139,7 @@ def test_a_start_inside_or_on_the_boundary_of_any_rank(
     assert iterates[0].objective <= value_and_gradient(task, X, start.to_dense())[0]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_factors_that_matter_are_never_trimmed(run: Run, task: ScoresTask, seed: int) -> None:
     """In the middle of a large ball the gap is large in comparison with the gradient."""
@@ -171,7 +170,7 @@ def test_no_epochs_yield_nothing(run: Run) -> None:
 def test_float32_ends_without_nan(run: Run) -> None:
     for task in TASKS:
         for radius in RADII:
-            _, iterates = run(task, radius, features=X.astype(np.float32), epochs=120)
+            _, iterates = run(task, radius, features=X.astype(np.float32), epochs=60)
             assert np.isfinite([iterate[2:7] for iterate in iterates]).all()
             for iterate in iterates:
                 assert iterate.W.trace_norm <= radius * (1.0 + 1e-10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,9 +46,12 @@ def tidy(spark: Any) -> Iterator[None]:
     """A run leaves no thread, socket, job or stored data, and the session and its settings."""
     settings = settings_of(spark)
     spark.range(1).count()
+    gc.collect()
     sockets, files = our_sockets(), broadcast_files(spark)
     yield
     wait_until(lambda: our_threads() == [])
+    if our_sockets() != sockets:
+        gc.collect()  # PySpark leaves some of its own to it
     assert our_sockets() == sockets
     wait_until(lambda: active_jobs(spark) == [])
     wait_until(lambda: list(spark.sparkContext.statusTracker().getActiveStageIds()) == [])
@@ -78,7 +82,8 @@ def nothing_left(spark: Any, own_group: None) -> Iterator[None]:
     wait_until(lambda: our_threads() == [])
 
 
-def settings_of(spark: Any) -> dict[str, str]:
-    settings = dict(spark.sparkContext.getConf().getAll())
-    settings.pop("spark.sql.warehouse.dir")  # Spark itself spells it out at its first query
-    return settings
+def settings_of(spark: Any) -> list[str]:
+    """A line for each; asked for at once, for each question to the JVM takes a while."""
+    lines = spark.sparkContext._conf._jconf.toDebugString().split("\n")
+    # Spark itself spells this one out at its first query.
+    return [line for line in lines if not line.startswith("spark.sql.warehouse.dir=")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -154,19 +153,21 @@ def broadcast_files(spark: Any) -> set[str]:
     return set(os.listdir(spark.sparkContext._temp_dir))
 
 
-def our_sockets() -> list[socket.socket]:
-    """Sockets that are open in this process, but for PySpark's own."""
+def our_sockets() -> set[tuple[str, str]]:
+    """Sockets that are open in this process, but for PySpark's own: descriptors and inodes."""
     from pyspark import SparkContext
 
-    gc.collect()
-    found = [thing for thing in gc.get_objects() if type(thing) is socket.socket]
     gateway = SparkContext._gateway.gateway_parameters.port
     accumulators = SparkContext._active_spark_context._accumulatorServer.server_address[1]
-    return [
-        sock
-        for sock in found
-        if sock.fileno() >= 0 and not {gateway, accumulators} & ports_of(sock)
-    ]
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # it has been closed meanwhile
+            inode = os.readlink(f"/proc/self/fd/{descriptor}")
+            if inode.startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(descriptor))) as sock:
+                    if not {gateway, accumulators} & ports_of(sock):
+                        found.add((descriptor, inode))
+    return found
 
 
 def ports_of(sock: socket.socket) -> set[int]:

@@ -24,7 +24,8 @@ class WhoAmI:
         return np.array([float(os.getpid())])
 
 
-@pytest.mark.parametrize("fixture", ["spark", "local_cluster", "standalone"])
+# On local-cluster, executors are killed in between: see test_failures and test_mapreduce_losses.
+@pytest.mark.parametrize("fixture", ["spark", "standalone"])
 def test_every_master_gives_the_same_bits(fixture: str, request: pytest.FixtureRequest) -> None:
     session: SparkSession = request.getfixturevalue(fixture)
     X, y, _ = dt.datasets.make_multiclass(n=101, d=D, m=M, rank=3, seed=4)
@@ -43,13 +44,13 @@ def test_every_master_gives_the_same_bits(fixture: str, request: pytest.FixtureR
 @pytest.mark.parametrize("fixture", ["spark", "local_cluster", "standalone"])
 def test_workers_are_processes_of_their_own(fixture: str, request: pytest.FixtureRequest) -> None:
     session: SparkSession = request.getfixturevalue(fixture)
-    executors = executor_pids(session)
-    assert len(executors) == (0 if fixture == "spark" else 2)
-    assert driver_pid(session) not in executors
     X = np.ones((4, 1))
     rows = ArrayRows.examined(X, None, lambda X, y: Examined(X, y, (1, 1)))
-    workers = dt.SparkEngine(session, n_shards=4).start(WhoAmI(), rows)
+    workers = dt.SparkEngine(session, n_shards=4, n_workers=2).start(WhoAmI(), rows)
     try:
+        executors = executor_pids(session)  # both are there: two workers were waited for
+        assert len(executors) == (0 if fixture == "spark" else 2)
+        assert driver_pid(session) not in executors
         pids = {int(reply[0]) for reply in workers.gather("pid")}
         assert len(pids) == 2
         assert pids <= set(python_worker_pids(session))

@@ -135,7 +135,7 @@ def test_a_worker_that_hangs_changes_no_bit_in_any_phase(
     spark: Any, data: Any, undisturbed: dt.Result, tmp_path: Path
 ) -> None:
     # A machine that is busy may make a round wait for as long, which changes no bit either.
-    settings = {"round_timeout": 3.0, "max_restarts": 20}
+    settings = {"round_timeout": 2.0, "max_restarts": 20}
     result = run_sabotaged(spark, "hang", data, tmp_path, list(PHASES), **settings)
     assert_same_run(result, undisturbed)
 

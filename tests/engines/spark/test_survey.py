@@ -24,8 +24,11 @@ from dfwtrace.setup import Examiner
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-READING = choose_columns(
-    StructType([StructField("x", ArrayType(DoubleType())), StructField("y", LongType())]), "x", "y"
+READING, REAL_LABELS = (
+    choose_columns(
+        StructType([StructField("x", ArrayType(DoubleType())), StructField("y", label)]), "x", "y"
+    )
+    for label in (LongType(), DoubleType())
 )
 
 
@@ -33,19 +36,21 @@ def as_they_are(X: Any, y: Any) -> Examined:
     return Examined(X, y, (int(X.shape[1]), 1 if y is None else int(y.max()) + 1))
 
 
-def batch_of(X: Any, y: Any) -> Any:
-    kinds = [pa.list_(pa.float64()), pa.int64()]
+def batch_of(X: Any, y: Any, label: Any = None) -> Any:
+    kinds = [pa.list_(pa.float64()), label or pa.int64()]
     return pa.record_batch([pa.array(c, k) for c, k in zip((X, y), kinds, strict=True)], ["x", "y"])
 
 
-def survey_here(partitions: list[list[Any]], examine: Any = as_they_are) -> Any:
+def survey_here(
+    partitions: list[list[Any]], examine: Any = as_they_are, reading: Any = READING
+) -> Any:
     """What `survey` finds in partitions of batches, with nothing but the job left out."""
     reports = {}
     for partition, batches in enumerate(partitions):
-        report = survey_batches(iter(batches), READING, examine, partition)
+        report = survey_batches(iter(batches), reading, examine, partition)
         if report is not None:
             reports[partition] = json.loads(json.dumps(report))
-    return merge(reports, READING)
+    return merge(reports, reading)
 
 
 def test_facts_of_all_batches_and_partitions() -> None:
@@ -154,6 +159,27 @@ def test_the_first_partition_with_bad_rows_is_heard() -> None:
         survey_here([[good], [uneven], [null]])
 
 
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ((None, 1.0), "features must hold no nulls, but column 'x' holds one in row 1 of part"),
+        (([1.0, None], 1.0), "features must hold no nulls, but column 'x' holds one in row 1 of"),
+        (([1.0, float("nan")], 1.0), "features must be finite, but column 'x' holds NaN in row 1"),
+        (([1.0], 1.0), "features must have as many numbers in every row, but column 'x' has 2"),
+        (([1.0, 2.0], None), "label must hold no nulls, but column 'y' holds one in row 1 of"),
+        (([1.0, 2.0], float("inf")), "label must be finite, but column 'y' holds infinity in row"),
+    ],
+)
+def test_bad_rows_are_refused_by_column_and_place(bad: tuple[Any, Any], message: str) -> None:
+    X, y = bad
+    good = batch_of([[1.0, 2.0]] * 2, [1.0, 1.0], pa.float64())
+    spoilt = batch_of([[1.0, 2.0], X], [1.0, y], pa.float64())
+    with pytest.raises(BadRowsError, match=message) as caught:
+        survey_here([[good], [spoilt]], reading=REAL_LABELS)
+    assert "partition 1" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_an_error_that_is_no_refusal_is_not_hidden() -> None:
     def broken(X: Any, y: Any) -> Examined:
         raise ZeroDivisionError("a mistake in a task")
@@ -198,14 +224,16 @@ def test_more_partitions_than_rows(spark: SparkSession) -> None:
     assert len(found.counts) <= 7
 
 
-@pytest.mark.parametrize("name", ["a.b", "a b", "a`b", "`", "ü", "A'\"", "select"])
-def test_any_name_will_do(spark: SparkSession, name: str) -> None:
-    schema = StructType(
-        [StructField(n, DoubleType()) for n in ("other", name, name + ".", name.swapcase() + "?")]
-    )
-    frame = frame_of(spark, [(0.0, 1.0, 2.0, 3.0)] * 3, schema, 2)
-    found = survey(frame, [name + ".", name], name.swapcase() + "?", as_they_are)
-    assert [tuple(row) for row in found.frame.collect()] == [(2.0, 1.0, 3.0)] * 3
+def test_any_name_will_do(spark: SparkSession) -> None:
+    odd = ["a.b", "a b", "a`b", "`", "ü", "A'\"", "select"]
+    labels = [name.swapcase() + "?" for name in odd]
+    names = ["other", *(n for name in odd for n in (name, name + ".")), *labels]
+    schema = StructType([StructField(name, DoubleType()) for name in names])
+    frame = frame_of(spark, [tuple(map(float, range(len(names))))] * 3, schema, 2)
+    features = [n for name in reversed(odd) for n in (name + ".", name)]
+    found = survey(frame, features, labels, lambda X, y: Examined(X, y, (len(features), 7)))
+    expected = tuple(float(names.index(name)) for name in [*features, *labels])
+    assert [tuple(row) for row in found.frame.collect()] == [expected] * 3
 
 
 def test_names_that_differ_in_case_only(spark: SparkSession) -> None:
@@ -224,25 +252,12 @@ def test_vectors_of_both_kinds_in_different_partitions(spark: SparkSession) -> N
     assert found.counts == (1, 1, 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ((None, 1.0), "features must hold no nulls, but column 'x' holds one in row 1 of part"),
-        (([1.0, None], 1.0), "features must hold no nulls, but column 'x' holds one in row 1 of"),
-        (([1.0, float("nan")], 1.0), "features must be finite, but column 'x' holds NaN in row 1"),
-        (([1.0], 1.0), "features must have as many numbers in every row, but column 'x' has 2"),
-        (([1.0, 2.0], None), "label must hold no nulls, but column 'y' holds one in row 1 of"),
-        (([1.0, 2.0], float("inf")), "label must be finite, but column 'y' holds infinity in row"),
-    ],
-)
-def test_bad_rows_are_refused_and_not_wrapped(
-    spark: SparkSession, bad: tuple[Any, Any], message: str
-) -> None:
-    good = ([1.0, 2.0], 1.0)
-    frame = frame_of(spark, [good, good, good, bad], "x array<double>, y double", 2)
+def test_bad_rows_are_refused_and_not_wrapped(spark: SparkSession) -> None:
+    rows = [([1.0, 2.0], 1.0)] * 3 + [([1.0, 2.0], float("inf"))]
+    frame = frame_of(spark, rows, "x array<double>, y double", 2)
+    message = "label must be finite, but column 'y' holds infinity in row 1 of partition 1"
     with pytest.raises(BadRowsError, match=message) as caught:
         survey(frame, "x", "y", as_they_are)
-    assert "partition 1" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is None
 
