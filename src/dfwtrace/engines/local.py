@@ -13,6 +13,7 @@ from typing import Any
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.engines.blas import hold_single_threaded, release
 from dfwtrace.engines.engine import Cost
+from dfwtrace.engines.interrupts import DeferredInterrupt
 from dfwtrace.engines.tree import TreeSum
 from dfwtrace.rows import ArrayRows
 from dfwtrace.shards import split_rows
@@ -146,11 +147,22 @@ class LocalWorkers:
     def _each(self, work: Callable[[int], None]) -> None:
         """Run `work` on every shard index; each thread, this one too, takes the next one left."""
         began = time.perf_counter()
+        if self._pool is None:
+            for j in range(len(self._states)):
+                work(j)
+        else:
+            with DeferredInterrupt() as interrupt:
+                self._side_by_side(self._pool, work, interrupt)
+        self.cost = Cost(compute=time.perf_counter() - began)
+
+    def _side_by_side(
+        self, pool: ThreadPoolExecutor, work: Callable[[int], None], interrupt: DeferredInterrupt
+    ) -> None:
         left = iter(range(len(self._states)))
         lock, stop = threading.Lock(), threading.Event()
 
         def take() -> None:
-            while not stop.is_set():
+            while not (stop.is_set() or interrupt.noted):
                 with lock:
                     j = next(left, None)
                 if j is None:
@@ -161,16 +173,15 @@ class LocalWorkers:
                     stop.set()
                     raise
 
-        others = [self._pool.submit(take) for _ in range(self._n_jobs - 1)] if self._pool else []
+        others = [pool.submit(take) for _ in range(self._n_jobs - 1)]
         try:
             take()
-        finally:  # an error or Ctrl-C: no thread may go on with states that nobody will read
+        finally:  # after an error, no thread may go on with states that nobody will read
             stop.set()
             started = [other for other in others if not other.cancel()]
             wait(started)
         for other in started:
             other.result()
-        self.cost = Cost(compute=time.perf_counter() - began)
 
 
 def threads_for(n_bytes: int, n_jobs: int) -> int:
