@@ -1,0 +1,163 @@
+"""Peers that solve the very same problem: F over the trace-norm ball."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks import accelerated_dense
+from benchmarks.peers_curves import Curve, Runner, dfw
+from benchmarks.peers_problems import Problem
+
+_MOST_STEPS = 1_000_000
+
+
+def peers(problem: Problem) -> dict[str, Runner]:
+    """Those that can take this problem here; says which are left out."""
+    found: dict[str, Runner] = {"dfw": dfw("objective")}
+    if problem.multiclass:
+        found["dense projected gradient"] = dense_gradient
+    if _installed("copt"):
+        found["copt Frank-Wolfe"] = copt_frank_wolfe
+        found["copt projected gradient"] = copt_projected_gradient
+    return found
+
+
+def small_peers() -> dict[str, Runner]:
+    """Those for small problems only."""
+    return {"cvxpy": cone_program} if _installed("cvxpy") else {}
+
+
+def _installed(package: str) -> bool:
+    there = importlib.util.find_spec(package) is not None
+    if not there:
+        print(f"{package} is left out: it is not installed (pip install 'dfwtrace[peers]').")
+    return there
+
+
+def copt_frank_wolfe(problem: Problem, curve: Curve) -> dict[str, float]:
+    """copt's Frank-Wolfe: a dense W, the oracle from ARPACK, a backtracked step."""
+    with _copt() as copt:
+        ball = copt.constraint.TraceBall(problem.radius, problem.shape)
+        curve.start()
+        function = _flat(problem)
+
+        def look(state: Mapping[str, Any]) -> bool:
+            return not curve.note(lambda: float(state["f_next"]))
+
+        x0 = np.zeros(problem.shape).ravel()
+        copt.minimize_frank_wolfe(
+            function, x0, ball.lmo, jac=True, max_iter=_MOST_STEPS, callback=look
+        )
+    return _dense_size(problem, curve)
+
+
+def copt_projected_gradient(problem: Problem, curve: Curve) -> dict[str, float]:
+    """copt's accelerated proximal gradient, whose projection takes a full SVD."""
+    with _copt() as copt:
+        ball = copt.constraint.TraceBall(problem.radius, problem.shape)
+        curve.start()
+        function = _flat(problem)
+
+        def look(state: Mapping[str, Any]) -> bool:
+            return not curve.note(lambda: float(function(state["x"])[0]))
+
+        copt.minimize_proximal_gradient(
+            function,
+            np.zeros(problem.shape).ravel(),
+            ball.prox,
+            jac=True,
+            tol=0.0,
+            max_iter=_MOST_STEPS,
+            callback=look,
+            accelerated=True,
+        )
+    return _dense_size(problem, curve)
+
+
+@contextlib.contextmanager
+def _copt() -> Iterator[Any]:
+    """copt, quietly: it imports scipy.misc, prints what it estimates, and divides by zero."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        np.errstate(all="ignore"),
+    ):
+        warnings.simplefilter("ignore")
+        import copt
+
+        yield copt
+
+
+def _flat(problem: Problem) -> Any:
+    """F and its gradient as functions of a vector."""
+    evaluate = problem.objective()
+
+    def function(x: np.ndarray) -> tuple[np.float64, np.ndarray]:
+        F, G = evaluate(x.reshape(problem.shape))
+        return np.float64(F), G.ravel().astype(np.float64, copy=False)
+
+    return function
+
+
+class _Watched(float):
+    """What F should fall to; it notes every F that it is compared with."""
+
+    def __new__(cls, curve: Curve) -> _Watched:
+        return super().__new__(cls, curve.wanted)
+
+    def __init__(self, curve: Curve) -> None:
+        self._curve = curve
+
+    def __ge__(self, F: float) -> bool:
+        return self._curve.note(lambda: F)
+
+
+def dense_gradient(problem: Problem, curve: Curve) -> dict[str, float]:
+    """The accelerated projected gradient of `accelerated_dense`, of at most 200 steps.
+
+    Its ball has a radius of its own. With W = cV and c the ratio of the radii, XW = (cX)V is the
+    same problem. It asks after each step whether F is as low as wanted: there it is watched.
+    """
+    X = problem.X * problem.X.dtype.type(problem.radius / accelerated_dense._RADIUS)
+    curve.start()
+    accelerated_dense._dense(X, problem.y, problem.m, _Watched(curve))
+    return _dense_size(problem, curve)
+
+
+def cone_program(problem: Problem, curve: Curve) -> dict[str, float]:
+    """cvxpy with Clarabel: one solve, from the model to the solution, scaled into the ball."""
+    cp: Any = importlib.import_module("cvxpy")  # its functions have no types
+    curve.start()
+    W = cp.Variable(problem.shape)
+    S = problem.X @ W
+    if problem.multiclass:
+        own = np.eye(problem.m)[problem.y]
+        F = cp.sum(cp.log_sum_exp(S, axis=1)) - cp.sum(cp.multiply(own, S))
+    else:
+        F = 0.5 * cp.sum_squares(S - problem.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it may be inaccurate: its objective is looked at
+        cp.Problem(cp.Minimize(F), [cp.normNuc(W) <= problem.radius]).solve(solver=cp.CLARABEL)
+
+    def value() -> float:
+        found = np.asarray(W.value)
+        norm = float(np.linalg.norm(found, "nuc"))
+        return problem.objective()(found * min(1.0, problem.radius / norm))[0]
+
+    curve.note(value)
+    return _dense_size(problem, curve)
+
+
+def _dense_size(problem: Problem, curve: Curve) -> dict[str, float]:
+    return {
+        "their numbers": float(np.prod(problem.shape)),
+        "their steps": float(len(curve.values)),
+    }
