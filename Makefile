@@ -2,7 +2,7 @@
 # make test   sets up what the tests need, then runs the linters and all tests
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint bench clean
+.PHONY: help demo test coverage lint bench reproduce clean
 
 # The first Python of at least 3.11 that is on the path; PYTHON=… overrules it.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -16,6 +16,7 @@ help:
 	@echo "make coverage the same tests, and which lines they run"
 	@echo "make lint    ruff, mypy --strict, import-linter"
 	@echo "make bench   speed, as ratios measured side by side"
+	@echo "make reproduce the paper's figures, tables and claims, measured on this machine"
 	@echo "make clean   remove .venv and everything that was built"
 
 .venv/made:
@@ -51,6 +52,10 @@ lint: .venv/installed-dev
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks
+
+reproduce: .venv/installed-dev
+	@tools/java.sh || true
+	$(BIN)/dfwtrace reproduce
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage*

@@ -23,6 +23,7 @@ from benchmarks import (
     least_squares,
     lmo_accuracy,
     memory,
+    peers,
     prediction,
     report,
     scaling,
@@ -34,7 +35,8 @@ from benchmarks import (
     spark_session,
 )
 from benchmarks.harness import Scale
-from benchmarks.machine import OtherWork, provenance
+from benchmarks.machine import OtherWork
+from dfwtrace.experiments.provenance import provenance
 
 SUITE: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
@@ -50,6 +52,7 @@ SUITE: dict[str, ModuleType] = {
         accelerated_data,
         imagenet_size,
         prediction,
+        peers,
         spark_rounds,
         spark_epoch,
         spark_long,

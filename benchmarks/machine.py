@@ -1,71 +1,15 @@
-"""Where and on what a row was measured."""
+"""Whether other processes had a part in what was measured."""
 
 from __future__ import annotations
 
 import os
-import platform
-import subprocess
 import threading
 from collections import Counter
 from contextlib import suppress
-from datetime import UTC, datetime
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from threadpoolctl import threadpool_info
-
-ROOT = Path(__file__).resolve().parents[1]
 _SECONDS_BETWEEN_LOOKS = 1.0
-
-
-def provenance() -> dict[str, Any]:
-    """Commit, date, versions and machine: the same for all rows of a run."""
-    return {
-        "commit": commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("dfwtrace", "numpy", "scipy", "numba")},
-            **{name: version(name) for name in ("pyspark", "pyarrow") if find_spec(name)},
-        },
-        "blas": sorted(
-            {
-                f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}".strip()
-                for pool in threadpool_info()
-                if pool["user_api"] == "blas"
-            }
-        ),
-        "cpu": cpu_model(),
-        "cores": cores(),
-    }
-
-
-def commit() -> str:
-    """Short commit, marked if what is measured is not what it holds; "unknown" outside Git."""
-    try:
-        head = _git("rev-parse", "--short", "HEAD")
-        return f"{head}-dirty" if _git("status", "--porcelain", "--", "src") else head
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class OtherWork:
@@ -173,8 +117,3 @@ def _family() -> dict[tuple[int, str], _Process]:
             family[number, began] = process
             left += children.get(number, [])
     return family
-
-
-def _git(*arguments: str) -> str:
-    run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-    return run.stdout.strip()

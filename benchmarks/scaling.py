@@ -1,6 +1,6 @@
 """Predicted epochs on N workers at the paper's ImageNet size, against perfect scaling.
 
-Simulated by `benchmarks.scaling_model` from what `benchmarks.scaling_costs` measured here. The
+Simulated by `dfwtrace.experiments.scaling_model` from what was measured here. The
 ratio is that of the tree at 10 Gb/s: the epoch over an N-th of the epoch with one worker.
 
 ``python -m benchmarks.scaling FILE`` prints the table of a file of results in Markdown.
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Row, Scale
-from benchmarks.scaling_costs import FAN_IN, ITERATIONS, measure
-from benchmarks.scaling_model import Network, Topology, epoch_seconds, exchanges
+from benchmarks.scaling_costs import measure
+from dfwtrace.experiments.scaling_costs import FAN_IN, ITERATIONS
+from dfwtrace.experiments.scaling_model import Network, Topology, epoch_seconds, exchanges
 
 RATIO = "epoch / perfect"
 TIMED = True
@@ -33,7 +34,7 @@ _NETWORKS = {
 
 
 def run(scale: Scale, repeat: int) -> list[Row]:
-    measured = measure(scale, repeat)
+    measured, other_work = measure(scale, repeat)
     costs = measured.costs
     rounds = exchanges(measured.d, measured.m, ITERATIONS)
     rows: list[Row] = []
@@ -55,7 +56,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
                 {"compute": float(costs.compute.at(_IMAGES / workers).sum()), **epochs},
                 {
                     "levels": shapes["tree"].levels,
-                    "other work": measured.other_work,
+                    "other work": other_work,
                 },
             )
         )

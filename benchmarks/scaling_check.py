@@ -7,15 +7,22 @@ err where they take memory bandwidth away from each other, which machines of a c
 from __future__ import annotations
 
 from benchmarks.harness import Row, Scale
-from benchmarks.scaling_costs import FAN_IN, ITERATIONS, measure
-from benchmarks.scaling_model import LOOPBACK, Topology, bytes_on_wire, epoch_seconds, exchanges
+from benchmarks.scaling_costs import measure
+from dfwtrace.experiments.scaling_costs import FAN_IN, ITERATIONS
+from dfwtrace.experiments.scaling_model import (
+    LOOPBACK,
+    Topology,
+    bytes_on_wire,
+    epoch_seconds,
+    exchanges,
+)
 
 RATIO = "predicted / measured"
 TIMED = True
 
 
 def run(scale: Scale, repeat: int) -> list[Row]:
-    measured = measure(scale, repeat)
+    measured, _ = measure(scale, repeat)
     costs = measured.costs
     rounds = exchanges(measured.d, measured.m, ITERATIONS)
     rows = []

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from benchmarks.machine import ROOT
+from dfwtrace.experiments.provenance import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -41,6 +41,8 @@ from benchmarks import (
 from benchmarks.harness import Row, epoch_seconds, in_turn
 from benchmarks.machine import OtherWork, OwnTime
 
+from dfwtrace.experiments.table2 import FORMS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -101,7 +103,7 @@ def test_growth_doubles_each_size_of_each_representation() -> None:
     ],
 )
 def test_growth_predictions(representation: str, n: float, d: float, m: float) -> None:
-    operations = growth.FORMS[representation].operations
+    operations = FORMS[representation].operations
     size = 10**6
     base = operations(size, size, size)
     assert operations(2 * size, size, size) / base == pytest.approx(n, rel=1e-5)

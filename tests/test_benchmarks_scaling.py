@@ -15,8 +15,10 @@ import dfwtrace as dt
 # `benchmarks` and `tests` are run from the checkout and never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.scaling_costs import message_seconds
-from benchmarks.scaling_model import (
+from tests.engines.resident.crews import CrewEngine
+
+from dfwtrace.experiments.scaling_costs import message_seconds
+from dfwtrace.experiments.scaling_model import (
     LOOPBACK,
     Compute,
     Costs,
@@ -28,7 +30,6 @@ from benchmarks.scaling_model import (
     exchanges,
     round_seconds,
 )
-from tests.engines.resident.crews import CrewEngine
 
 ROUNDS = exchanges(d=2000, m=1000, iterations=2)
 # One microsecond a row in every round.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from dfwtrace._typing import Array
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.validation import check_count, describe
+
+_ROWS_AT_ONCE = 1 << 14
 
 
 def make_multitask(
@@ -91,7 +94,9 @@ def make_multiclass(
     True
     """
     X, W_true = _features_and_truth(np.random.default_rng(seed), n, d, m, rank, dtype)
-    return X, (X @ W_true).argmax(axis=1), W_true
+    # Some rows at a time: all scores together would take more memory than the data.
+    best = [(block @ W_true).argmax(axis=1) for block in _blocks(X)]
+    return X, np.concatenate(best), W_true
 
 
 def _features_and_truth(
@@ -107,3 +112,8 @@ def _features_and_truth(
     W = LowRankMatrix(U, np.ones(rank), V).compress()
     X = rng.standard_normal((n, d), dtype=dtype)
     return X, W * (1.0 / W.trace_norm)
+
+
+def _blocks(X: Array) -> Iterator[Array]:
+    for start in range(0, len(X), _ROWS_AT_ONCE):
+        yield X[start : start + _ROWS_AT_ONCE]

@@ -46,6 +46,9 @@ class Result:
         on the wire, and the seconds in compute, wait and reduce.
     intercept : array of shape (m,), or None
         b of the scores XW + 1bᵀ, if one was asked for.
+    setup_seconds : float
+        From the call to the first epoch: data to shards, their statistics, F at the start. The
+        history's seconds include them.
     """
 
     W: LowRankMatrix
@@ -58,6 +61,7 @@ class Result:
     plan: Plan
     rounds: History
     intercept: FloatArray | None = None
+    setup_seconds: float = 0.0
 
     @property
     def message(self) -> str:

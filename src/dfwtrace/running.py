@@ -85,6 +85,7 @@ def run(
     )
     aim = Aim(epochs, stop_at, limits.max_time, at_zero)
     with display(aim, limits.progress) as shown:
+        setup_seconds = time.perf_counter() - began
         watch = Watch(problem, W, value, rules, shown, began)
         if saved is None:
             workers.take()  # what it took to set up is no epoch's
@@ -102,6 +103,7 @@ def run(
         setup.plan,
         _rounds(workers, len(outcome.history)),
         _intercept(place.centre, outcome),
+        setup_seconds,
     )
 
 

@@ -12,27 +12,23 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
 import numpy as np
 
-import dfwtrace as dt
-from benchmarks import spark_session
-from benchmarks.harness import Scale
-from benchmarks.machine import OtherWork
-from benchmarks.scaling_model import Compute, Costs, Exchange, exchanges
-from dfwtrace.engines import TreeSum
+from dfwtrace._typing import FloatArray
+from dfwtrace.datasets import make_multiclass
+from dfwtrace.engines import SparkEngine, TreeSum
 from dfwtrace.engines.resident.service import unpack_reply
 from dfwtrace.engines.resident.wire import Kind, pack, receive, send, tune
+from dfwtrace.experiments.scaling_model import Compute, Costs, Exchange, exchanges
+from dfwtrace.result import Result
+from dfwtrace.solving import solve
+from dfwtrace.tasks import Multinomial
 
 ITERATIONS = 2
 FAN_IN = 16
 
-_WIDTHS = {"toy": (40, 30), "full": (2048, 1000)}
-# The rows that 4096, 256 and 64 workers would hold of the paper's data, about.
-_ROWS = {"toy": (20, 60, 120), "full": (313, 5000, 20_000)}
-# Rows of each worker in the check, between those that the model has seen.
-_ROWS_IN_CHECK = {"toy": 90, "full": 10_000}
 _RADIUS = 50.0
 _EPOCHS = 12
 # The first ones still touch new memory; the last one is not told apart from the certificate.
@@ -40,7 +36,27 @@ _COUNTED = slice(2, _EPOCHS - 1)
 _MESSAGES = 300
 # Numbers in a long message: what a socket takes without anybody reading at the other end.
 _LONG = 4000
-_MOST_TURNS = 3
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured.
+
+    Attributes
+    ----------
+    d, m : int
+    rows : tuple of int
+        Of one worker, increasing; between them the model interpolates.
+    rows_in_check : int
+        Of each worker in the check, between those that the model has seen.
+    workers_in_check : int
+    """
+
+    d: int
+    m: int
+    rows: tuple[int, ...]
+    rows_in_check: int
+    workers_in_check: int
 
 
 @dataclass(frozen=True)
@@ -62,30 +78,33 @@ class Measured:
     d, m : int
     costs : Costs
     checks : dict
-        Of 1 and of 2 workers.
-    other_work : float
-        Share of the processors' time that other processes took meanwhile.
+        Of 1, 2, … workers.
     """
 
     d: int
     m: int
     costs: Costs
     checks: dict[int, Epochs]
-    other_work: float
 
 
-@cache
-def measure(scale: Scale, repeat: int) -> Measured:
-    """Everything, `repeat` times in turn but three at the most; the same for all who ask."""
-    spark = spark_session.session()
-    d, m = _WIDTHS[scale]
-    workers = range(1, spark_session.WORKERS + 1)
-    most = max(_ROWS[scale][-1], spark_session.WORKERS * _ROWS_IN_CHECK[scale])
-    X, y, _ = dt.datasets.make_multiclass(most, d, m, rank=10, seed=0, dtype=np.float32)
+def measure(spark: Any, sizes: Sizes, turns: int) -> Measured:
+    """Everything, so many times in turn.
 
-    def solve(rows: int, n_workers: int) -> dt.Result:
-        return dt.solve(
-            dt.Multinomial(n_classes=m),
+    Parameters
+    ----------
+    spark : SparkSession
+        With as many cores as the check has workers.
+    sizes : Sizes
+    turns : int
+    """
+    d, m = sizes.d, sizes.m
+    workers = range(1, sizes.workers_in_check + 1)
+    most = max(sizes.rows[-1], sizes.workers_in_check * sizes.rows_in_check)
+    X, y, _ = make_multiclass(most, d, m, rank=10, seed=0, dtype=np.float32)
+
+    def run(rows: int, n_workers: int) -> Result:
+        return solve(
+            Multinomial(n_classes=m),
             X[:rows],
             y[:rows],
             radius=_RADIUS,
@@ -93,23 +112,22 @@ def measure(scale: Scale, repeat: int) -> Measured:
             step="harmonic",
             epochs=_EPOCHS,
             representation="implicit",
-            engine=dt.SparkEngine(spark, n_workers, n_workers, fan_in=FAN_IN),
+            engine=SparkEngine(spark, n_workers, n_workers, fan_in=FAN_IN),
             progress=False,
         )
 
-    cases = [(rows, 1) for rows in _ROWS[scale]]
-    cases += [(n * _ROWS_IN_CHECK[scale], n) for n in workers]
-    with OtherWork() as others:
-        turns = [[solve(*case) for case in cases] for _ in range(min(repeat, _MOST_TURNS))]
-        message, byte = message_seconds()
-    results = dict(zip(cases, zip(*turns, strict=True), strict=True))
-    alone = [results[rows, 1] for rows in _ROWS[scale]]
+    cases = [(rows, 1) for rows in sizes.rows]
+    cases += [(n * sizes.rows_in_check, n) for n in workers]
+    runs = [[run(*case) for case in cases] for _ in range(turns)]
+    message, byte = message_seconds()
+    results = dict(zip(cases, zip(*runs, strict=True), strict=True))
+    alone = [results[rows, 1] for rows in sizes.rows]
     rounds = exchanges(d, m, ITERATIONS)
     empty = np.concatenate([_overheads(result, rounds)[:, -1] for result in alone[0]])
     masters = np.concatenate([_masters(result, rounds) for result in alone[0]])
     costs = Costs(
         Compute(
-            np.array(_ROWS[scale]),
+            np.array(sizes.rows),
             np.array([np.median(_all_compute(same, rounds), axis=0) for same in alone]),
         ),
         hop=max(float(np.median(empty)) - message, 0.0),
@@ -119,9 +137,9 @@ def measure(scale: Scale, repeat: int) -> Measured:
     )
     checks = {
         n_workers: _epochs(results[n, n_workers], rounds, n)
-        for n, n_workers in cases[len(_ROWS[scale]) :]
+        for n, n_workers in cases[len(sizes.rows) :]
     }
-    return Measured(d, m, costs, checks, others.share)
+    return Measured(d, m, costs, checks)
 
 
 def message_seconds() -> tuple[float, float]:
@@ -157,7 +175,7 @@ def _one_message(parent: socket.socket, child: socket.socket, size: int) -> floa
     return seconds + time.perf_counter() - began
 
 
-def _epochs(results: Sequence[dt.Result], rounds: Sequence[Exchange], n: int) -> Epochs:
+def _epochs(results: Sequence[Result], rounds: Sequence[Exchange], n: int) -> Epochs:
     return Epochs(
         n,
         float(np.median([_epoch_seconds(result) for result in results])),
@@ -166,32 +184,32 @@ def _epochs(results: Sequence[dt.Result], rounds: Sequence[Exchange], n: int) ->
     )
 
 
-def _all_compute(results: Sequence[dt.Result], rounds: Sequence[Exchange]) -> np.ndarray:
+def _all_compute(results: Sequence[Result], rounds: Sequence[Exchange]) -> FloatArray:
     """Compute seconds by epoch, of all runs, and round."""
     return np.concatenate([_by_round(result, rounds, "compute_seconds") for result in results])
 
 
-def _overheads(result: dt.Result, rounds: Sequence[Exchange]) -> np.ndarray:
+def _overheads(result: Result, rounds: Sequence[Exchange]) -> FloatArray:
     """All but the compute seconds, by epoch and round."""
     parts = ("wait_seconds", "reduce_seconds")
-    total: np.ndarray = np.sum([_by_round(result, rounds, part) for part in parts], axis=0)
+    total: FloatArray = np.sum([_by_round(result, rounds, part) for part in parts], axis=0)
     return total
 
 
-def _masters(result: dt.Result, rounds: Sequence[Exchange]) -> np.ndarray:
+def _masters(result: Result, rounds: Sequence[Exchange]) -> FloatArray:
     """Seconds of every epoch that belong to none of its rounds."""
     in_rounds = _overheads(result, rounds) + _by_round(result, rounds, "compute_seconds")
-    left: np.ndarray = _epoch_seconds(result) - in_rounds.sum(axis=1)
+    left: FloatArray = _epoch_seconds(result) - in_rounds.sum(axis=1)
     return left
 
 
-def _epoch_seconds(result: dt.Result) -> np.ndarray:
+def _epoch_seconds(result: Result) -> FloatArray:
     seconds = np.diff(result.history.column("seconds"), prepend=np.nan)
-    counted: np.ndarray = seconds[_COUNTED]
+    counted: FloatArray = seconds[_COUNTED]
     return counted
 
 
-def _by_round(result: dt.Result, rounds: Sequence[Exchange], name: str) -> np.ndarray:
+def _by_round(result: Result, rounds: Sequence[Exchange], name: str) -> FloatArray:
     """One column of the record of rounds, by epoch and round; refused if the model knows others."""
     kept = [
         [record for record in result.rounds if record["epoch"] == epoch + 1]

@@ -25,6 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dfwtrace._typing import FloatArray
 from dfwtrace.engines import TreeSum
 from dfwtrace.engines.resident.topology import DRIVER, parents
 
@@ -57,13 +58,13 @@ class Compute:
     seconds : array of shape (k, rounds)
     """
 
-    rows: np.ndarray
-    seconds: np.ndarray
+    rows: FloatArray
+    seconds: FloatArray
 
-    def at(self, rows: float) -> np.ndarray:
+    def at(self, rows: float) -> FloatArray:
         """Between what was measured, in a straight line; beyond the most rows, in proportion."""
         if rows > self.rows[-1]:
-            grown: np.ndarray = self.seconds[-1] * (rows / self.rows[-1])
+            grown: FloatArray = self.seconds[-1] * (rows / self.rows[-1])
             return grown
         return np.array([np.interp(rows, self.rows, column) for column in self.seconds.T])
 

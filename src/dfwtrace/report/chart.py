@@ -39,6 +39,8 @@ class Series:
         Which of the page's colours, from 1.
     thin : bool
         Whether it stands back behind the others: a thinner line without dots.
+    dashed : bool
+        Whether it was not measured: a bound, or a simulation.
     radius : float
         Of its dots.
     """
@@ -50,6 +52,13 @@ class Series:
     tone: int = 1
     thin: bool = False
     radius: float = 2.6
+    dashed: bool = False
+
+    @property
+    def style(self) -> str:
+        """The names by which the page's styles know it."""
+        marks = (("thin", self.thin), ("dashed", self.dashed))
+        return " ".join([f"tone{self.tone}", *(name for name, wanted in marks if wanted)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +156,7 @@ def _draw_series(svg: ET.Element, series: Series, frame: _Frame) -> None:
     x, y = frame.across(x[shown]), frame.down(y[shown])
     if x.size == 0:
         return
-    style = f"tone{series.tone}" + (" thin" if series.thin else "")
-    group = ET.SubElement(svg, "g", {"class": style})
+    group = ET.SubElement(svg, "g", {"class": series.style})
     if series.mark == "bars":
         _draw_bars(group, x, y, frame)
         return

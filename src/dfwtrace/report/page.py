@@ -62,7 +62,7 @@ def render(content: Report) -> str:
         raise ImportError("a report needs jinja2: pip install 'dfwtrace[report]'.") from error
 
     own = files("dfwtrace.report")
-    style = own.joinpath("page.css").read_text("utf-8")
+    style = page_style()
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -82,6 +82,12 @@ def render(content: Report) -> str:
         trace_norm=float(content.spectrum.sum()),
         leading=_leading(content.spectrum),
     )
+
+
+def page_style() -> str:
+    """The styles of a page with charts."""
+    own = files("dfwtrace.report")
+    return "\n".join(own.joinpath(name).read_text("utf-8") for name in ("chart.css", "page.css"))
 
 
 def _leading(spectrum: FloatArray) -> str:

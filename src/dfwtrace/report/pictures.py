@@ -191,10 +191,7 @@ def _gap(report: Report, against: str) -> Picture | None:
 
 def _picture(caption: str, chart: Chart) -> Picture:
     """With a legend where there is more than one thing to tell apart."""
-    legend = [
-        Key(one.name, f"tone{one.tone}" + (" thin" if one.thin else ""), one.mark == "dots")
-        for one in chart.series
-    ]
+    legend = [Key(one.name, one.style, one.mark == "dots") for one in chart.series]
     if chart.level is not None:
         legend.append(Key(chart.level[0], "level", dot=False))
     return Picture(caption, to_svg(chart), legend if len(legend) > 1 else [])

@@ -1,0 +1,143 @@
+"""``dfwtrace reproduce``: the paper's figures, tables and claims, measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dfwtrace.cli import options as shared
+from dfwtrace.cli.guard import INTERRUPTED, CommandError, refusing, sentence_of
+from dfwtrace.cli.output import Output
+from dfwtrace.cli.spark import session
+from dfwtrace.engines import LocalEngine, SparkEngine
+from dfwtrace.experiments import figure4
+from dfwtrace.experiments.exhibits import Setting
+from dfwtrace.experiments.features import find_intents
+from dfwtrace.experiments.page import Part
+from dfwtrace.experiments.provenance import cores
+from dfwtrace.experiments.reproduction import Progress, choose, measure, write
+from dfwtrace.experiments.runs import Rows
+
+
+def command(
+    scale: Annotated[
+        Literal["toy", "small", "paper"],
+        typer.Option(help="small takes minutes, paper hours; toy only shows that it works."),
+    ] = "small",
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Such as 'figure 1'; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for rows, figures and page. Default: reproduction/SCALE."),
+    ] = None,
+    engine: Annotated[
+        Literal["local", "spark"], typer.Option(help="Where the methods run.")
+    ] = "local",
+    master: Annotated[
+        str | None, typer.Option(help="Spark's, such as spark://host:7077. Default: this machine.")
+    ] = None,
+    imagenet: Annotated[
+        Path | None, typer.Option(help="Folder with ImageNet's features, for figure 3.")
+    ] = None,
+    clinc150: Annotated[
+        Path | None, typer.Option(help="File or folder with CLINC150's embeddings.")
+    ] = None,
+    draw_only: Annotated[
+        bool, typer.Option("--draw-only", help="Measure nothing; draw what there are rows of.")
+    ] = False,
+    json: shared.JsonOption = False,
+    quiet: shared.QuietOption = False,
+) -> None:
+    """Regenerate every figure and table of the paper, and say which of its claims hold here.
+
+    Rows that a folder holds already are not measured again: after an interrupt,
+    the same command goes on.
+
+    Example: dfwtrace reproduce --scale small
+    """
+    output = Output(json, quiet)
+    folder = Path("reproduction") / scale if out is None else out
+    for name, path in (("--imagenet", imagenet), ("--clinc150", clinc150)):
+        if path is not None and not path.exists():
+            raise CommandError(f"{name}: {path} does not exist.")
+    intents = clinc150 or find_intents()
+    with refusing():
+        experiments = choose(only or [])
+        rows = Rows(folder)
+    if not draw_only:
+        try:
+            wants_spark = engine == "spark" or figure4 in experiments
+            with _spark(master, engine, output) if wants_spark else nullcontext() as spark:
+                setting = Setting(
+                    scale,
+                    engine,
+                    lambda shards: _engine(engine, spark, shards),
+                    intents,
+                    imagenet,
+                    spark,
+                )
+                for _ in measure(setting, experiments, rows, lambda step: _note(step, output)):
+                    pass
+        except KeyboardInterrupt:
+            raise CommandError(
+                f"Interrupted: {len(rows)} rows are in {folder}; the same command goes on.",
+                INTERRUPTED,
+            ) from None
+    if not len(rows):
+        raise CommandError(f"{folder}: there are no rows to draw.")
+    parts = write(folder, list(rows), scale)
+    _say(parts, output)
+    output.say(f"\n{len(rows)} rows, figures and the page {folder / 'report.html'} were written.")
+    claims = [(part.title, claim) for part in parts for claim in part.claims]
+    output.tell(
+        {
+            "folder": str(folder),
+            "rows": len(rows),
+            "claims": [
+                {
+                    "experiment": title,
+                    "claim": claim.text,
+                    "measured": claim.measured,
+                    "holds": claim.holds,
+                    "reason": claim.reason if claim.holds is False else "",
+                }
+                for title, claim in claims
+            ],
+        }
+    )
+
+
+@contextmanager
+def _spark(master: str | None, engine: str, output: Output) -> Iterator[Any]:
+    """A session, or None where there is no Spark and nobody insists on it."""
+    with ExitStack() as held:
+        spark = None
+        try:
+            spark = held.enter_context(session(master or f"local[{cores()}]"))
+        except (CommandError, ImportError, RuntimeError) as error:
+            if engine == "spark" or master is not None:
+                raise
+            output.warn(f"without Spark, its part of figure 4 is left out: {sentence_of(error)}")
+        yield spark
+
+
+def _engine(name: str, spark: Any, shards: int) -> Any:
+    return SparkEngine(spark, shards) if name == "spark" else LocalEngine(shards)
+
+
+def _note(step: Progress, output: Output) -> None:
+    known = " (known)" if step.known else ""
+    output.note(f"[{step.number}/{step.of}] {step.run.label}{known}")
+
+
+def _say(parts: list[Part], output: Output) -> None:
+    for part in parts:
+        output.say(f"\n{part.title}")
+        for claim in part.claims:
+            why = f" {claim.reason}" if claim.holds is False else ""
+            output.say(f"  {claim.text}\n    {claim.verdict}: {claim.measured}{why}")

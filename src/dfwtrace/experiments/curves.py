@@ -1,0 +1,82 @@
+"""Reading the rows of runs that were followed epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
+
+from dfwtrace.experiments.exhibits import Line, Panel
+from dfwtrace.experiments.runs import Row
+
+#: Rows of one problem by their method.
+ByMethod = Mapping[str, Row]
+
+
+def by_method(rows: Iterable[Row]) -> dict[str, Row]:
+    """The rows of one problem, by method."""
+    return {row["settings"]["method"]: row for row in rows}
+
+
+def objective(row: Row, epoch: int | None = None) -> float:
+    """F(W_t)/F(0), at the end unless an epoch is given."""
+    values: list[float] = row["values"]["objective"]
+    return values[-1] if epoch is None else values[min(epoch, len(values)) - 1]
+
+
+def error(row: Row, name: str) -> float:
+    """The last error of that name."""
+    values: list[float] = row["values"]["errors"][name]["error"]
+    return values[-1]
+
+
+def seconds_an_epoch(row: Row) -> float:
+    """The mean, without the set-up."""
+    seconds: list[float] = row["values"]["seconds"]
+    return seconds[-1] / len(seconds)
+
+
+def time_to(row: Row, target: float) -> float:
+    """Seconds until F(W)/F(0) was at most that; infinite if it never was."""
+    values = row["values"]
+    reached = (
+        second
+        for second, value in zip(values["seconds"], values["objective"], strict=True)
+        if value <= target
+    )
+    return next(reached, inf)
+
+
+def panels(
+    rows: ByMethod, methods: Iterable[str], title: str, error_name: str, error_label: str
+) -> list[Panel]:
+    """Objective and error of these methods, against epochs and against time."""
+    rows = {name: rows[name] for name in methods}
+    axes: list[tuple[str, Callable[[Row], Sequence[float]], bool]] = [
+        ("epochs", lambda row: row["values"]["epoch"], False),
+        ("seconds", lambda row: row["values"]["seconds"], True),
+    ]
+    shown = []
+    for x_label, place, log_x in axes:
+        objectives = {name: (place(row), row["values"]["objective"]) for name, row in rows.items()}
+        errors = {name: _errors(row, place(row), error_name) for name, row in rows.items()}
+        shown += [
+            Panel(title, x_label, "F / F(0)", objectives, log_x, log_y=True),
+            Panel(title, x_label, error_label, errors, log_x, log_y=True),
+        ]
+    return shown
+
+
+def _errors(row: Row, place: Sequence[float], name: str) -> Line:
+    told = row["values"]["errors"][name]
+    return [place[epoch - 1] for epoch in told["epoch"]], told["error"]
+
+
+def listed(values: Mapping[str, float], style: str = ".3g") -> str:
+    """Numbers by name, in one line.
+
+    Examples
+    --------
+    >>> listed({"Naive": 0.25, "SVA": 0.5})
+    'Naive 0.25, SVA 0.5'
+    """
+    return ", ".join(f"{name} {value:{style}}" for name, value in values.items())

@@ -1,0 +1,125 @@
+"""What an experiment has to show: pictures, tables, and what became of the paper's claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from dfwtrace.engines import Engine
+from dfwtrace.experiments.runs import Row, Run
+
+Scale = Literal["toy", "small", "paper"]
+Line = tuple[Sequence[float], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """At which size, where, and on which data.
+
+    Attributes
+    ----------
+    scale : {"toy", "small", "paper"}
+    where : {"local", "spark"}
+        The engine's name.
+    engine : callable
+        The engine with so many shards.
+    intents : path or None
+        The file or folder with CLINC150.
+    imagenet : path or None
+        A folder of features, see `dfwtrace.experiments.features`.
+    spark : SparkSession or None
+        For what is measured on Spark wherever the rest runs.
+    """
+
+    scale: Scale
+    where: str
+    engine: Callable[[int], Engine]
+    intents: Path | None = None
+    imagenet: Path | None = None
+    spark: Any = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes
+    ----------
+    title, x_label, y_label : str
+    lines : dict
+        Points by the name of what they belong to.
+    log_x, log_y : bool
+    dashed : tuple of str
+        Lines that were not measured: bounds and simulations.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Mapping[str, Line]
+    log_x: bool = False
+    log_y: bool = False
+    dashed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """All that an experiment shows: the paper's panels, and the same with what is beyond it."""
+
+    panels: Sequence[Panel] = ()
+    beyond: Sequence[Panel] = ()
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, and what was found.
+
+    Attributes
+    ----------
+    text : str
+    measured : str
+    holds : bool or None
+        None where it could not be measured.
+    reason : str
+        Why it does not hold here, as far as it is known.
+    """
+
+    text: str
+    measured: str
+    holds: bool | None
+    reason: str = field(default="")
+
+    @property
+    def verdict(self) -> str:
+        """In a word or two."""
+        return {True: "holds", False: "does not hold here", None: "not measured"}[self.holds]
+
+
+class Experiment(Protocol):
+    """A figure or table of the paper: a module with these names."""
+
+    NAME: str
+    TITLE: str
+    ABOUT: str
+
+    def runs(self, setting: Setting) -> list[Run]:
+        """What is to be measured."""
+
+    def exhibit(self, rows: Sequence[Row]) -> Exhibit:
+        """What the experiment's rows show."""
+
+    def claims(self, rows: Sequence[Row]) -> list[Claim]:
+        """What the paper says, beside the experiment's rows."""

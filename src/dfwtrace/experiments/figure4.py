@@ -1,0 +1,199 @@
+"""Figure 4: speed-up with the number of cores, measured here and simulated beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dfwtrace.engines import Engine, LocalEngine, SparkEngine
+from dfwtrace.experiments.exhibits import Claim, Exhibit, Line, Panel, Scale, Setting, Table
+from dfwtrace.experiments.methods import follow
+from dfwtrace.experiments.problems import classification, multiclass
+from dfwtrace.experiments.provenance import cores
+from dfwtrace.experiments.runs import Row, Run, of_experiment
+from dfwtrace.experiments.scaling_costs import FAN_IN, ITERATIONS, Sizes, measure
+from dfwtrace.experiments.scaling_model import Network, Topology, epoch_seconds, exchanges
+
+NAME = "figure 4"
+TITLE = "Figure 4: speed-up"
+ABOUT = (
+    "Epochs of DFW-2 for multinomial logistic regression, on as many cores as this machine has: "
+    "threads of this process, and resident workers of Spark. Beyond them, a simulation that is fed "
+    "with what was measured on one worker: every message of a round through a tree of workers on a "
+    "network of 10 Gb/s. Its lines are dashed, and it knows of no stragglers."
+)
+
+#: Rows, d = m, epochs.
+_SIZES: dict[Scale, tuple[int, int, int]] = {
+    "toy": (400, 12, 6),
+    "small": (20_000, 500, 30),
+    "paper": (100_000, 1000, 30),
+}
+#: Rows, d and m of the simulated problem, and what is measured for it.
+_SIMULATED: dict[Scale, tuple[int, Sizes]] = {
+    "toy": (4000, Sizes(12, 10, (20, 60, 120), 90, 1)),
+    "small": (100_000, Sizes(500, 500, (200, 2000, 20_000), 10_000, 1)),
+    "paper": (1_281_167, Sizes(2048, 1000, (313, 5000, 20_000), 10_000, 1)),
+}
+_WORKERS = (1, 2, 4, 8, 16, 24, 48, 72, 96, 192, 384)
+_PAPERS_LARGEST = 96
+_NETWORK = Network(1e10 / 8, 1e-4)
+_TURNS = 2
+_LOCAL, _SPARK, _SIMULATION = "in process", "Spark", "simulation"
+
+
+def runs(setting: Setting) -> list[Run]:
+    """Both engines on 1, 2, … cores, and the measurements that the simulation needs."""
+    n, d, epochs = _SIZES[setting.scale]
+    engines = [_LOCAL] if setting.spark is None else [_LOCAL, _SPARK]
+    made = [
+        Run(
+            NAME,
+            {"engine": name, "cores": count, "n": n, "d": d, "m": d, "epochs": epochs, "seed": 0},
+            partial(_measure, setting, name, count, n, d, epochs),
+        )
+        for name in engines
+        for count in _counts(cores())
+    ]
+    if setting.spark is not None:
+        rows, sizes = _SIMULATED[setting.scale]
+        settings = {"engine": _SIMULATION, "n": rows, "d": sizes.d, "m": sizes.m}
+        made.append(Run(NAME, settings, partial(_simulate, setting.spark, rows, sizes)))
+    return made
+
+
+def _counts(most: int) -> list[int]:
+    """1, 2, 4, … and all.
+
+    Examples
+    --------
+    >>> _counts(6)
+    [1, 2, 4, 6]
+    """
+    return [*(2**k for k in range(most.bit_length()) if 2**k < most), most]
+
+
+def _measure(
+    setting: Setting, name: str, count: int, n: int, d: int, epochs: int
+) -> dict[str, Any]:
+    problem = classification(multiclass(n, d, d, n_test=100), 50.0)
+    # As many shards as the machine has cores: the work is the same, whoever does it.
+    shards = cores()
+    engine: Engine = LocalEngine(shards, n_jobs=count)
+    if name == _SPARK:
+        engine = SparkEngine(setting.spark, shards, count)
+    told = follow(problem, "DFW-2", epochs=epochs, step="harmonic", engine=engine, every=epochs)
+    # The first epochs touch new memory.
+    return {**told, "seconds_an_epoch": float(np.median(np.diff(told["seconds"])[2:]))}
+
+
+def _simulate(spark: Any, rows: int, sizes: Sizes) -> dict[str, Any]:
+    measured = measure(spark, sizes, _TURNS)
+    rounds = exchanges(sizes.d, sizes.m, ITERATIONS)
+    seconds = [
+        epoch_seconds(rows, Topology(count, FAN_IN), rounds, measured.costs, _NETWORK)
+        for count in _WORKERS
+    ]
+    check = measured.checks[1]
+    predicted = epoch_seconds(check.n, Topology(1, FAN_IN), rounds, measured.costs, _NETWORK)
+    return {
+        "cores": list(_WORKERS),
+        "seconds_an_epoch": seconds,
+        "predicted_over_measured": predicted / check.seconds,
+    }
+
+
+def _epochs(rows: Sequence[Row], engine: str) -> dict[int, float]:
+    """Seconds of an epoch by the number of cores."""
+    found = of_experiment(rows, NAME, engine=engine)
+    if engine == _SIMULATION:
+        pairs = [(r["values"]["cores"], r["values"]["seconds_an_epoch"]) for r in found]
+        return dict(zip(*pairs[0], strict=True)) if pairs else {}
+    return {row["settings"]["cores"]: row["values"]["seconds_an_epoch"] for row in found}
+
+
+def exhibit(rows: Sequence[Row]) -> Exhibit:
+    """Epochs and speed-up by cores, and the objective against time."""
+    epochs = {name: _epochs(rows, name) for name in (_LOCAL, _SPARK, _SIMULATION)}
+    epochs = {name: found for name, found in epochs.items() if found}
+    lines: dict[str, Line] = {name: (list(t), list(t.values())) for name, t in epochs.items()}
+    speed_up: dict[str, Line] = {
+        name: (list(t), [t[1] / seconds for seconds in t.values()]) for name, t in epochs.items()
+    }
+    all_cores = sorted({count for found in epochs.values() for count in found})
+    speed_up["perfect"] = (all_cores, all_cores)
+    objectives: dict[str, Line] = {
+        f"{name}, {row['settings']['cores']} cores": (
+            row["values"]["seconds"],
+            row["values"]["objective"],
+        )
+        for name in (_LOCAL, _SPARK)
+        for row in of_experiment(rows, NAME, engine=name)
+    }
+    dashed = (_SIMULATION, "perfect")
+    cells = [
+        [name, str(count), f"{1e3 * seconds:.3g} ms", f"{found[1] / seconds:.2f}"]
+        for name, found in epochs.items()
+        for count, seconds in found.items()
+    ]
+    return Exhibit(
+        [
+            Panel("Time of an epoch", "cores", "seconds", lines, True, True, dashed),
+            Panel("Speed-up", "cores", "epoch on one / epoch", speed_up, True, True, dashed),
+            Panel("Objective against time", "seconds", "F / F(0)", objectives, log_y=True),
+        ],
+        tables=[Table("Speed-up", ["where", "cores", "an epoch", "speed-up"], cells)],
+        notes=_notes(rows),
+    )
+
+
+def _notes(rows: Sequence[Row]) -> list[str]:
+    simulated = of_experiment(rows, NAME, engine=_SIMULATION)
+    if not simulated:
+        return ["There was no Spark: its lines and the simulation, which it feeds, are left out."]
+    settings, values = simulated[0]["settings"], simulated[0]["values"]
+    return [
+        f"The simulation is of n = {settings['n']:,}, d = {settings['d']}, m = {settings['m']}; an "
+        f"epoch with one worker, at a number of rows that it was not fed with, it predicts to be "
+        f"{values['predicted_over_measured']:.2f} times what was measured."
+    ]
+
+
+def claims(rows: Sequence[Row]) -> list[Claim]:
+    """The paper's speed-ups, as far as the cores go, and beyond."""
+    made = []
+    for name in (_LOCAL, _SPARK):
+        found = _epochs(rows, name)
+        most = max(found, default=1)
+        if most > 1:
+            gained = found[1] / found[most]
+            made.append(
+                Claim(
+                    f"More cores make epochs quicker ({name}).",
+                    f"{most} cores: {gained:.2f} times as quick as one.",
+                    gained > 0.6 * most,
+                    "Products with vectors wait for the memory, which the cores of one machine "
+                    "share.",
+                )
+            )
+    if not made:
+        made.append(Claim("More cores make epochs quicker.", "There is one core here.", None))
+    simulated = _epochs(rows, _SIMULATION)
+    text = f"Epochs scale to {_PAPERS_LARGEST} cores (simulated)."
+    if not simulated:
+        return [*made, Claim(text, "There was no Spark to measure the costs with.", None)]
+    gained = simulated[1] / simulated[_PAPERS_LARGEST]
+    most = max(simulated)
+    return [
+        *made,
+        Claim(
+            text,
+            f"{gained:.1f} times as quick as one, and {simulated[1] / simulated[most]:.1f} times "
+            f"with {most}.",
+            gained > 0.5 * _PAPERS_LARGEST,
+            "With so few rows for each worker, a round's latency is what an epoch waits for.",
+        ),
+    ]

@@ -1,0 +1,83 @@
+"""The data of the experiments, made up or real, and what is asked of a W on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from dfwtrace._typing import Array
+from dfwtrace.datasets import make_multiclass, make_multitask
+from dfwtrace.experiments.methods import Problem
+from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.tasks import LeastSquares, Multinomial
+
+RANK = 10
+_BLOCK = 4096
+
+
+class Split(NamedTuple):
+    """Rows to learn from and rows to test on."""
+
+    X: Array
+    y: Array
+    X_test: Array
+    y_test: Array
+    n_classes: int
+
+
+# Only the last one is kept: at the paper's size each takes a gigabyte.
+@lru_cache(maxsize=1)
+def multitask(n: int, d: int, m: int, seed: int = 0) -> Problem:
+    """Y = XW with W of rank 10 and trace norm 1, which is the radius."""
+    X, Y, truth = make_multitask(n, d, m, rank=min(RANK, d, m), seed=seed, dtype=np.float32)
+    size = truth.frobenius_norm
+
+    def look(W: LowRankMatrix) -> Mapping[str, float]:
+        return {"frobenius": (W - truth).frobenius_norm / size}
+
+    return Problem(LeastSquares(), X, Y, 1.0, look)
+
+
+@lru_cache(maxsize=1)
+def multiclass(n: int, d: int, m: int, n_test: int | None = None, seed: int = 0) -> Split:
+    """The class of highest score in XW, W of rank 10; as many rows again to test on."""
+    n_test = n if n_test is None else n_test
+    X, y, _ = make_multiclass(n + n_test, d, m, rank=min(RANK, d, m), seed=seed, dtype=np.float32)
+    return Split(X[:n], y[:n], X[n:], y[n:], m)
+
+
+def classification(data: Split, radius: float) -> Problem:
+    """Multinomial logistic regression, with its errors on the test rows."""
+
+    def look(W: LowRankMatrix) -> Mapping[str, float]:
+        return dict(zip(("top-1", "top-5"), top_errors(W, data.X_test, data.y_test), strict=True))
+
+    return Problem(Multinomial(data.n_classes), data.X, data.y, radius, look)
+
+
+def top_errors(W: LowRankMatrix, X: Array, y: Array) -> tuple[float, float]:
+    """Shares of rows whose class is not the first, and not among the first five.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> W = LowRankMatrix(np.eye(2), np.ones(2), np.eye(6)[:, :2])
+    >>> top_errors(W, np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([0, 0]))
+    (0.5, 0.0)
+    """
+    wrong = np.zeros(2)
+    U, V = W.U.astype(X.dtype), (W.V * W.s).astype(X.dtype)
+    for start in range(0, len(y), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        scores = (X[rows] @ U) @ V.T
+        own = np.take_along_axis(scores, y[rows, None], axis=1)
+        above = (scores > own).sum(axis=1)
+        # A W of low rank may tie whole groups of classes: the first of equals wins, as in argmax.
+        earlier = np.arange(scores.shape[1]) < y[rows, None]
+        above += ((scores == own) & earlier).sum(axis=1)
+        wrong += [(above >= 1).sum(), (above >= 5).sum()]
+    first, fifth = (wrong / len(y)).tolist()
+    return first, fifth

@@ -1,0 +1,77 @@
+"""Where and on what a row was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_info
+
+#: The checkout that this package runs from, where it does.
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def provenance() -> dict[str, Any]:
+    """Commit, date, versions and machine.
+
+    Examples
+    --------
+    >>> sorted(provenance())
+    ['blas', 'commit', 'cores', 'cpu', 'date', 'versions']
+    """
+    return {
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("dfwtrace", "numpy", "scipy", "numba")},
+            **{name: version(name) for name in ("pyspark", "pyarrow") if find_spec(name)},
+        },
+        "blas": sorted(
+            {
+                f"{pool['internal_api']} {pool['version']} {pool.get('architecture', '')}".strip()
+                for pool in threadpool_info()
+                if pool["user_api"] == "blas"
+            }
+        ),
+        "cpu": cpu_model(),
+        "cores": cores(),
+    }
+
+
+def commit() -> str:
+    """Short commit, marked if what is measured is not what it holds; "unknown" outside Git."""
+    try:
+        head = _git("rev-parse", "--short", "HEAD")
+        return f"{head}-dirty" if _git("status", "--porcelain", "--", "src") else head
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def cpu_model() -> str:
+    """What the processor calls itself."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _git(*arguments: str) -> str:
+    run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return run.stdout.strip()

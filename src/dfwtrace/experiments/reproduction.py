@@ -1,0 +1,95 @@
+"""From a setting to rows, figures and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dfwtrace.experiments import (
+    figure1,
+    figure2,
+    figure3,
+    figure4,
+    spectrum,
+    starts,
+    table1,
+    table2,
+    theorem,
+)
+from dfwtrace.experiments.drawing import to_file
+from dfwtrace.experiments.exhibits import Experiment, Setting
+from dfwtrace.experiments.markdown import claims_table
+from dfwtrace.experiments.page import Part, part_of, render
+from dfwtrace.experiments.runs import Row, Rows, Run, of_experiment
+from dfwtrace.io.atomic import atomic_write
+from dfwtrace.validation import describe
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.NAME: experiment
+    for experiment in (
+        figure1,
+        figure2,
+        figure3,
+        figure4,
+        table1,
+        table2,
+        spectrum,
+        theorem,
+        starts,
+    )
+}
+
+
+class Progress(NamedTuple):
+    """A run that is about to be made, or that is known."""
+
+    number: int
+    of: int
+    run: Run
+    known: bool
+
+
+def choose(names: Sequence[str]) -> list[Experiment]:
+    """The experiments of these names; all, if none is given."""
+    for name in names:
+        if name not in EXPERIMENTS:
+            known = ", ".join(EXPERIMENTS)
+            raise ValueError(f"only: there is no experiment {describe(name)}; there are {known}.")
+    return [EXPERIMENTS[name] for name in names or EXPERIMENTS]
+
+
+def measure(
+    setting: Setting,
+    experiments: Sequence[Experiment],
+    rows: Rows,
+    tell: Callable[[Progress], None],
+) -> Iterator[Row]:
+    """Make all runs that were not made yet, one after another."""
+    runs = [run for experiment in experiments for run in experiment.runs(setting)]
+    for number, run in enumerate(runs, start=1):
+        tell(Progress(number, len(runs), run, rows.find(run) is not None))
+        yield rows.of(run)
+
+
+def write(folder: Path, rows: Sequence[Row], scale: str) -> list[Part]:
+    """Draw the figures and write the page, from rows alone."""
+    parts = []
+    for name, experiment in EXPERIMENTS.items():
+        part = part_of(experiment, rows)
+        if part is None:
+            continue
+        parts.append(part)
+        shown = experiment.exhibit(of_experiment(rows, name))
+        for panels, ending in ((shown.panels, ""), (shown.beyond, "-accelerated")):
+            if panels:
+                file = f"{part.anchor}{ending}"
+                _write(folder / f"{file}.svg", to_file(panels, file))
+    _write(folder / "claims.md", claims_table(parts).encode("utf-8"))
+    _write(folder / "report.html", render(parts, rows, scale).encode("utf-8"))
+    return parts
+
+
+def _write(path: Path, content: bytes) -> None:
+    with atomic_write(path) as file:
+        file.write(content)

@@ -1,0 +1,172 @@
+"""What is said of a claim, on rows whose verdict is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dfwtrace.experiments import figure1, figure2, spectrum, table2, theorem
+from dfwtrace.experiments.exhibits import Claim
+from dfwtrace.experiments.methods import COMPARED
+from dfwtrace.experiments.runs import Row
+
+GOOD = {
+    "Naive": 0.10,
+    "SVA": 0.30,
+    "DFW-1": 0.14,
+    "DFW-2": 0.11,
+    "DFW-log": 0.12,
+    "accelerated": 0.01,
+}
+#: Seconds of an epoch.
+QUICK = {
+    "Naive": 1.0,
+    "SVA": 2.0,
+    "DFW-1": 0.1,
+    "DFW-2": 0.2,
+    "DFW-log": 0.1,
+    "accelerated": 0.2,
+}
+
+
+def row(experiment: str, method: str, objective: float, second: float, **settings: Any) -> Row:
+    """Two epochs, the second of which ends at this objective."""
+    errors = {"epoch": [2], "error": [objective]}
+    return {
+        "experiment": experiment,
+        "settings": {"method": method, **settings},
+        "values": {
+            "epoch": [1, 2],
+            "objective": [0.9, objective],
+            "seconds": [second, 2.0 * second],
+            "errors": {"frobenius": errors, "top-1": errors, "top-5": errors},
+            "relative_gap": 1e-6,
+        },
+    }
+
+
+def first(small: dict[str, float], large: dict[str, float], times: dict[str, float]) -> list[Claim]:
+    rows = [
+        row("figure 1", name, ends[name], times[name], d=d)
+        for d, ends in ((300, small), (1000, large))
+        for name in COMPARED
+    ]
+    return figure1.claims(rows)
+
+
+def second(ends: dict[str, float], times: dict[str, float]) -> list[Claim]:
+    rows = [
+        row("figure 2", name, ends[name], times[name], radius=radius)
+        for radius in figure2.RADII
+        for name in COMPARED
+    ]
+    return figure2.claims(rows)
+
+
+def verdict(claims: list[Claim], words: str) -> bool | None:
+    (claim,) = (claim for claim in claims if words in claim.text)
+    return claim.holds
+
+
+@pytest.mark.parametrize(
+    ("words", "small", "large", "times"),
+    [
+        ("best per epoch", {}, {"SVA": 0.05}, {}),
+        ("SVA degrades", {"SVA": 0.9}, {}, {}),
+        ("nearly match", {}, {"DFW-2": 0.5}, {}),
+        ("late epochs", {}, {"DFW-log": 0.5}, {}),
+        ("baselines in time", {}, {}, {"DFW-2": 5.0}),
+        ("baselines in time", {}, {}, {"SVA": 0.01, "Naive": 0.01}),
+        ("Beyond the paper", {}, {"accelerated": 0.5}, {}),
+    ],
+)
+def test_the_first_figures_claims_fail_one_by_one(
+    words: str, small: dict[str, float], large: dict[str, float], times: dict[str, float]
+) -> None:
+    good = first({**GOOD, "SVA": 0.2}, GOOD, QUICK)
+    assert all(claim.holds for claim in good)
+    assert verdict(
+        first({**GOOD, "SVA": 0.2, **small}, {**GOOD, **large}, {**QUICK, **times}), words
+    ) is (False)
+
+
+@pytest.mark.parametrize(
+    ("words", "ends", "times"),
+    [
+        ("best per epoch", {"SVA": 0.05}, {}),
+        ("SVA falls behind", {"DFW-1": 0.4}, {}),
+        ("nearly match", {"DFW-2": 0.2}, {}),
+        ("baselines in time", {}, {"DFW-1": 3.0}),
+        ("Beyond the paper", {}, {"accelerated": 3.0}),
+    ],
+)
+def test_the_second_figures_claims_fail_one_by_one(
+    words: str, ends: dict[str, float], times: dict[str, float]
+) -> None:
+    assert verdict(second(GOOD, QUICK), words) is True
+    assert verdict(second({**GOOD, **ends}, {**QUICK, **times}), words) is False
+
+
+def test_dfw_1_at_the_small_radius() -> None:
+    """In error, which the rows here have the same as the objective."""
+    assert verdict(second(GOOD, QUICK), "DFW-1 is best in error at μ = 10") is False
+    assert verdict(second({**GOOD, "DFW-1": 0.01}, QUICK), "DFW-1 is best in error") is True
+
+
+def test_a_target_that_is_never_reached_is_never_quick() -> None:
+    claims = first({**GOOD, "SVA": 0.2}, GOOD, QUICK)
+    (claim,) = (claim for claim in claims if "baselines in time" in claim.text)
+    assert "SVA inf" in claim.measured
+
+
+@pytest.mark.parametrize(("mean", "holds"), [(0.86, True), (0.97, False)])
+def test_a_ratio_near_one_is_not_well_below_it(mean: float, holds: bool) -> None:
+    values = {"mean_ratio": mean, "largest_ratio": 0.99}
+    rows = [{"experiment": "spectrum", "settings": {"data": "made up"}, "values": values}]
+    assert spectrum.claims(rows)[0].holds is holds
+
+
+@pytest.mark.parametrize(("measured", "holds"), [(1.9, True), (1.1, False)])
+def test_a_size_that_should_be_felt(measured: float, holds: bool) -> None:
+    values = {
+        "base": [10, 10, 10],
+        "seconds": 1.0,
+        "measured": {"n": measured, "d": 1.0, "m": 1.5},
+        "predicted": {"n": 2.0, "d": 1.0, "m": 1.6},
+    }
+    settings = {"task": "multinomial", "representation": "dense"}
+    (claim,) = table2.claims([{"experiment": "table 2", "settings": settings, "values": values}])
+    assert claim.holds is holds
+    assert ("2n: × 1.10 where × 2.00 was predicted" in claim.measured) is not holds
+
+
+@pytest.mark.parametrize(
+    ("changed", "holds"),
+    [
+        ({}, [True, True, True]),
+        ({"the theorem's K(t)": 3.0}, [False, True, True]),
+        ({"K = 4": 0.6}, [True, False, True]),
+        ({"K = O(t)": 0.2}, [True, False, False]),
+    ],
+)
+def test_the_theorems_claims(changed: dict[str, float], holds: list[bool]) -> None:
+    ends = {
+        "K = 1": 0.8,
+        "K = 2": 0.5,
+        "K = 4": 0.3,
+        "K = 8": 0.1,
+        "K = ⌊1 + log t⌋": 0.2,
+        "K = O(t)": 0.01,
+        "the theorem's K(t)": 0.01,
+        **changed,
+    }
+    rows = [
+        {
+            "experiment": "theorem",
+            "settings": {"method": name},
+            "values": {"excess": [1.0, end], "bound": [2.0, 1.5], "power_iterations": 2.0},
+        }
+        for name, end in ends.items()
+    ]
+    assert [claim.holds for claim in theorem.claims(rows)] == holds

@@ -1,0 +1,118 @@
+"""What the experiments are measured on, and the errors that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dfwtrace as dt
+from dfwtrace.experiments.features import find_intents, read_imagenet, read_intents
+from dfwtrace.experiments.problems import multiclass, multitask, top_errors
+from dfwtrace.io.tables import DataFileError
+
+X, Y, _ = dt.datasets.make_multiclass(n=30, d=4, m=6, rank=2, seed=0, dtype=np.float32)
+
+
+def by_sorting(W: dt.LowRankMatrix, X: np.ndarray, y: np.ndarray, first: int) -> float:
+    """The first of equals wins: a stable sort keeps their order."""
+    order = np.argsort(-(X @ W), axis=1, kind="stable")[:, :first]
+    return float(np.mean([label not in best for label, best in zip(y, order, strict=True)]))
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_top_errors_are_those_of_sorting(rank: int) -> None:
+    rng = np.random.default_rng(rank)
+    n, d, m = 9000, 7, 12  # more than a block of rows
+    W = dt.LowRankMatrix(
+        rng.integers(-2, 3, (d, rank)), np.ones(rank), rng.integers(-2, 3, (m, rank))
+    )
+    X = rng.integers(-3, 4, (n, d)).astype(np.float32)  # whole numbers: many ties
+    y = rng.integers(0, m, n)
+    assert top_errors(W, X, y) == (by_sorting(W, X, y, 1), by_sorting(W, X, y, 5))
+
+
+def test_the_truth_has_no_error() -> None:
+    problem = multitask(50, 8, 6)
+    _, _, truth = dt.datasets.make_multitask(50, 8, 6, rank=6, dtype=np.float32)
+    assert problem.look(truth)["frobenius"] < 1e-6
+    assert problem.look(truth * 0.5)["frobenius"] == pytest.approx(0.5)
+
+
+def test_tests_are_other_rows_of_the_same_truth() -> None:
+    data = multiclass(40, 8, 6, n_test=10)
+    assert data.X.shape == (40, 8)
+    assert data.X_test.shape == (10, 8)
+    whole, y, _ = dt.datasets.make_multiclass(50, 8, 6, rank=6, dtype=np.float32)
+    np.testing.assert_array_equal(data.X_test, whole[40:])
+    np.testing.assert_array_equal(data.y_test, y[40:])
+
+
+def save_arrays(folder: Path) -> None:
+    for part, some in (("train", slice(0, 20)), ("val", slice(20, 30))):
+        np.save(folder / f"X_{part}.npy", X[some])
+        np.save(folder / f"y_{part}.npy", Y[some])
+
+
+def save_parquet(folder: Path) -> None:
+    for part, some in (("train", slice(0, 20)), ("val", slice(20, 30))):
+        (folder / part).mkdir()
+        columns = {f"f{j}": X[some, j] for j in range(X.shape[1])}
+        pq.write_table(pa.table({**columns, "label": Y[some]}), folder / part / "a.parquet")
+
+
+@pytest.mark.parametrize("save", [save_arrays, save_parquet])
+def test_features_of_imagenet_are_read(tmp_path: Path, save: Callable[[Path], None]) -> None:
+    save(tmp_path)
+    data = read_imagenet(tmp_path)
+    np.testing.assert_array_equal(data.X, X[:20])
+    np.testing.assert_array_equal(data.y, Y[:20])
+    np.testing.assert_array_equal(data.X_test, X[20:])
+    np.testing.assert_array_equal(data.y_test, Y[20:])
+    assert data.n_classes == Y.max() + 1
+    assert isinstance(data.X, np.memmap) == (save is save_arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "sentence"),
+    [
+        ("y_val.npy", None, "nor y_val.npy"),
+        ("X_val.npy", X[20:, :3], "the features of train and val differ in their number"),
+        ("y_train.npy", Y[:19], "20 rows of features, but 19 labels"),
+        ("y_train.npy", Y[:20] - 7, "a label is negative"),
+    ],
+)
+def test_bad_features_are_refused(
+    tmp_path: Path, name: str, array: np.ndarray | None, sentence: str
+) -> None:
+    save_arrays(tmp_path)
+    (tmp_path / name).unlink()
+    if array is not None:
+        np.save(tmp_path / name, array)
+    with pytest.raises(DataFileError, match=sentence):
+        read_imagenet(tmp_path)
+
+
+def test_intents_are_read_from_the_examples_and_from_the_whole_file(tmp_path: Path) -> None:
+    found = find_intents()
+    assert found is not None
+    some = read_intents(found)
+    assert some.X.dtype == np.float32
+    assert some.n_classes == len(np.unique(some.y))
+    path = tmp_path / "all.npz"
+    np.savez(path, X_train=some.X, y_train=some.y, X_test=some.X_test, y_test=some.y_test)
+    for one, other in zip(read_intents(path), some, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_files_without_intents_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.npz"
+    with pytest.raises(DataFileError, match=r"other\.npz: there is no such file"):
+        read_intents(path)
+    np.savez(path, X_train=X)
+    with pytest.raises(DataFileError, match="there is no array y_train"):
+        read_intents(path)

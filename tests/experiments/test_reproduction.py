@@ -1,0 +1,268 @@
+"""Every experiment at a toy scale: its rows, what is drawn from them, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.browser import BROWSER, Browser
+from tests.cli.commands import call, done, told
+
+import dfwtrace as dt
+from dfwtrace.experiments import figure1, figure3, figure4, table1, theorem
+from dfwtrace.experiments.exhibits import Setting
+from dfwtrace.experiments.features import find_intents
+from dfwtrace.experiments.methods import ACCELERATED, COMPARED, PAPER
+from dfwtrace.experiments.reproduction import EXPERIMENTS, Progress, choose, measure, write
+from dfwtrace.experiments.runs import Row, Rows, Run, of_experiment
+
+SETTING = Setting("toy", "local", dt.LocalEngine, find_intents())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All experiments, measured and drawn."""
+    folder = tmp_path_factory.mktemp("toy")
+    rows = Rows(folder)
+    for _ in measure(SETTING, choose([]), rows, lambda step: None):
+        pass
+    write(folder, list(rows), "toy")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> list[Row]:
+    return list(Rows(folder))
+
+
+def test_every_run_left_a_row_that_says_where_it_was_made(rows: list[Row]) -> None:
+    runs = [run for experiment in EXPERIMENTS.values() for run in experiment.runs(SETTING)]
+    assert len(rows) == len(runs)
+    assert {row["experiment"] for row in rows} == set(EXPERIMENTS)
+    for row in rows:
+        assert {"commit", "date", "versions", "cpu", "cores", "blas", "seconds"} <= set(row)
+        assert row["values"]
+
+
+def test_what_is_there_is_not_measured_again(folder: Path) -> None:
+    before = (folder / "rows.jsonl").read_bytes()
+    seen: list[Progress] = []
+    for _ in measure(SETTING, choose([]), Rows(folder), seen.append):
+        pass
+    assert all(step.known for step in seen)
+    assert (folder / "rows.jsonl").read_bytes() == before
+
+
+def test_other_settings_are_other_runs(folder: Path) -> None:
+    on_spark = Setting("toy", "spark", dt.LocalEngine)
+    rows = Rows(folder)
+    assert all(rows.find(run) is None for run in figure1.runs(on_spark))
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_every_experiment_shows_something_and_judges_claims(name: str, rows: list[Row]) -> None:
+    own = of_experiment(rows, name)
+    shown = EXPERIMENTS[name].exhibit(own)
+    assert shown.panels or shown.tables
+    for panel in shown.panels:
+        assert panel.lines
+        for x, y in panel.lines.values():
+            assert len(x) == len(y) > 0
+            assert np.isfinite([*x, *y]).all()
+    for table in shown.tables:
+        assert all(len(cells) == len(table.columns) for cells in table.rows)
+    claims = EXPERIMENTS[name].claims(own)
+    assert claims
+    for claim in claims:
+        assert claim.text.endswith(".")
+        assert claim.measured.endswith(".")
+        assert claim.verdict
+
+
+def test_the_figures_compare_all_methods(rows: list[Row]) -> None:
+    for name in ("figure 1", "figure 2", "figure 3"):
+        for panel in EXPERIMENTS[name].exhibit(of_experiment(rows, name)).panels:
+            assert list(panel.lines) == list(PAPER)
+        for panel in EXPERIMENTS[name].exhibit(of_experiment(rows, name)).beyond:
+            assert list(panel.lines) == list(COMPARED)
+
+
+def test_a_row_tells_what_solve_gives(rows: list[Row]) -> None:
+    row = of_experiment(rows, "figure 1", method="DFW-2", d=10)[0]
+    settings = row["settings"]
+    X, Y, truth = dt.datasets.make_multitask(600, 10, 10, rank=10, seed=0, dtype=np.float32)
+    result = dt.solve(
+        dt.LeastSquares(),
+        X,
+        Y,
+        radius=1.0,
+        lmo="power-2",
+        step="linesearch",
+        epochs=settings["epochs"],
+        engine=dt.LocalEngine(settings["shards"]),
+    )
+    expected = result.history.column("objective") / result.objective_at_zero
+    np.testing.assert_array_equal(row["values"]["objective"], expected)
+    error = (result.W - truth).frobenius_norm / truth.frobenius_norm
+    assert row["values"]["errors"]["frobenius"]["error"][-1] == pytest.approx(error, rel=1e-6)
+    assert row["values"]["errors"]["frobenius"]["epoch"] == row["values"]["epoch"]
+
+
+def test_accelerated_is_certified(rows: list[Row]) -> None:
+    for row in rows:
+        if row["settings"].get("method") == ACCELERATED:
+            assert row["values"]["status"] == "optimal"
+            assert row["values"]["relative_gap"] <= 1e-4
+
+
+def test_what_can_be_known_beforehand_holds(rows: list[Row]) -> None:
+    """Counts are exact at any size, and the theorem is one."""
+    assert table1.claims(of_experiment(rows, "table 1"))[0].holds is True
+    assert theorem.claims(of_experiment(rows, "theorem"))[0].holds is True
+
+
+def test_stand_ins_are_called_so(rows: list[Row]) -> None:
+    own = of_experiment(rows, "figure 3")
+    names = {row["settings"]["data"] for row in own}
+    assert names == {figure3.INTENTS, figure3.SYNTHETIC}
+    assert all(name.startswith("stand-in") for name in names)
+    assert figure3.claims(own)[0].verdict == "not measured"
+
+
+def test_features_of_imagenet_take_the_stand_ins_place(tmp_path: Path) -> None:
+    X, y, _ = dt.datasets.make_multiclass(n=80, d=9, m=5, rank=3, seed=0, dtype=np.float32)
+    for part, some in (("train", slice(0, 60)), ("val", slice(60, 80))):
+        np.save(tmp_path / f"X_{part}.npy", X[some])
+        np.save(tmp_path / f"y_{part}.npy", y[some])
+    setting = Setting("toy", "local", dt.LocalEngine, imagenet=tmp_path)
+    made = [run for run in figure3.runs(setting) if run.settings["data"] == figure3.REAL]
+    assert {run.settings["radius"] for run in made} == {30.0}
+    store = Rows(tmp_path / "out")
+    own = [store.of(run) for run in made]
+    assert {(row["values"]["n"], row["values"]["d"]) for row in own} == {(60, 9)}
+    assert all(claim.holds is not None for claim in figure3.claims(own))
+
+
+def test_without_spark_the_figure_says_so(rows: list[Row]) -> None:
+    own = of_experiment(rows, "figure 4")
+    assert {row["settings"]["engine"] for row in own} == {"in process"}
+    assert "no Spark" in figure4.exhibit(own).notes[0]
+    assert figure4.claims(own)[-1].verdict == "not measured"
+
+
+def test_files_are_the_same_for_the_same_rows(
+    folder: Path, tmp_path: Path, rows: list[Row]
+) -> None:
+    write(tmp_path, rows, "toy")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        "claims.md",
+        *(f"figure-{k}{end}.svg" for k in range(1, 4) for end in ("-accelerated", "")),
+        "figure-4.svg",
+        "report.html",
+        "spectrum.svg",
+        "starts.svg",
+        "theorem.svg",
+    ]
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_the_page_opens_in_a_browser(folder: Path, tmp_path: Path) -> None:
+    program = subprocess.run([BROWSER, "check"], capture_output=True, text=True)
+    if program.returncode:
+        pytest.skip("no Chromium (tools/browser.sh says what to do)")
+    browser = Browser(program.stdout.strip(), tmp_path)
+    try:
+        for width, dark in ((360, True), (1200, False)):
+            browser.open(folder / "report.html", width, dark)
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            assert browser.evaluate("document.querySelectorAll('figure svg polyline').length") > 100
+            assert browser.evaluate("document.querySelectorAll('.claims tbody tr').length") >= 20
+            assert browser.complaints() == []
+        browser.open(folder / "figure-1.svg", 1000, dark=False)
+        assert browser.evaluate("document.querySelectorAll('.chart').length") == 8
+        assert browser.complaints() == []
+    finally:
+        browser.close()
+
+
+def test_an_interrupt_loses_no_row(tmp_path: Path) -> None:
+    def interrupted() -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    rows = Rows(tmp_path)
+    rows.of(Run("figure 1", {"method": "SVA"}, lambda: {"objective": 1.0}))
+    with pytest.raises(KeyboardInterrupt):
+        rows.of(Run("figure 1", {"method": "Naive"}, interrupted))
+    assert [row["settings"]["method"] for row in Rows(tmp_path)] == ["SVA"]
+
+
+def test_what_is_not_finite_is_no_row(tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    with pytest.raises(ValueError, match="JSON"):
+        rows.of(Run("figure 1", {}, lambda: {"objective": float("nan")}))
+    assert len(Rows(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("line", ['{"experiment": "figure 1"', "[]", '{"experiment": "figure 1"}'])
+def test_a_damaged_file_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=r"rows\.jsonl: line 1 is no row"):
+        Rows(tmp_path)
+    ended = call("reproduce", "--draw-only", "--out", tmp_path)
+    assert ended.exit_code == 2
+    assert "line 1 is no row of an experiment" in ended.stderr
+    assert (tmp_path / "rows.jsonl").read_text() == f"{line}\n"
+
+
+class TestCommand:
+    """``dfwtrace reproduce`` on rows that are there, so that it takes no time."""
+
+    def test_says_what_became_of_every_claim(self, folder: Path, rows: list[Row]) -> None:
+        ended = done("reproduce", "--scale", "toy", "--only", "figure 1", "--out", folder)
+        assert "[1/12] figure 1: Naive, n 600, d 10" in ended.stderr
+        assert ended.stderr.count("(known)") == 12
+        for claim in _claims(rows):
+            assert claim in ended.stdout
+        assert "report.html were written." in ended.stdout
+
+    def test_tells_programs(self, folder: Path, rows: list[Row]) -> None:
+        seen = told("reproduce", "--scale", "toy", "--draw-only", "--out", folder)
+        assert seen["rows"] == len(rows)
+        assert [claim["claim"] for claim in seen["claims"]] == _claims(rows)
+
+    def test_makes_what_is_missing(self, tmp_path: Path) -> None:
+        done("reproduce", "--scale", "toy", "--only", "table 1", "--out", tmp_path, "--quiet")
+        rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+        assert {row["experiment"] for row in rows} == {"table 1"}
+        assert "<h2>Table 1: communication of an epoch</h2>" in (
+            tmp_path / "report.html"
+        ).read_text("utf-8")
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (["--only", "figure 9"], "there is no experiment 'figure 9'; there are figure 1,"),
+            (["--imagenet", "nowhere"], "--imagenet: nowhere does not exist."),
+            (["--clinc150", "nowhere"], "--clinc150: nowhere does not exist."),
+            (["--draw-only"], "there are no rows to draw."),
+        ],
+    )
+    def test_refuses(self, tmp_path: Path, words: list[str], sentence: str) -> None:
+        ended = call("reproduce", *words, "--out", tmp_path / "new")
+        assert ended.exit_code == 2
+        assert sentence in ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def _claims(rows: Sequence[Row]) -> list[str]:
+    return [
+        claim.text
+        for name, experiment in EXPERIMENTS.items()
+        for claim in experiment.claims(of_experiment(rows, name))
+    ]

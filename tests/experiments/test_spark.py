@@ -1,0 +1,44 @@
+"""The experiments on Spark: the same rows, and what only Spark can measure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dfwtrace as dt
+from dfwtrace.experiments import figure1, figure4
+from dfwtrace.experiments.exhibits import Setting
+from dfwtrace.experiments.runs import Rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_speed_up_is_measured_and_simulated(spark: SparkSession, tmp_path: Path) -> None:
+    setting = Setting("toy", "local", dt.LocalEngine, spark=spark)
+    rows = Rows(tmp_path)
+    own = [rows.of(run) for run in figure4.runs(setting)]
+    assert {row["settings"]["engine"] for row in own} == {"in process", "Spark", "simulation"}
+    shown = figure4.exhibit(own)
+    assert shown.panels[0].dashed == ("simulation", "perfect")
+    assert 96 in shown.panels[0].lines["simulation"][0]
+    claims = figure4.claims(own)
+    assert all(claim.holds is not None for claim in claims)
+    assert claims[-1].text == "Epochs scale to 96 cores (simulated)."
+
+
+def test_a_method_gives_the_same_objectives_on_spark(spark: SparkSession) -> None:
+    def on_spark(shards: int) -> dt.SparkEngine:
+        return dt.SparkEngine(spark, shards)
+
+    def objectives(setting: Setting) -> list[float]:
+        (run,) = (
+            run
+            for run in figure1.runs(setting)
+            if (run.settings["method"], run.settings["d"]) == ("SVA", 10)
+        )
+        found: list[float] = run.measure()["objective"]
+        return found
+
+    here = objectives(Setting("toy", "local", dt.LocalEngine))
+    assert objectives(Setting("toy", "spark", on_spark)) == here
