@@ -17,6 +17,7 @@ from dfwtrace.experiments import figure1, figure3, figure4, table1, theorem
 from dfwtrace.experiments.exhibits import Setting
 from dfwtrace.experiments.features import find_intents
 from dfwtrace.experiments.methods import ACCELERATED, COMPARED, PAPER
+from dfwtrace.experiments.provenance import ROOT
 from dfwtrace.experiments.reproduction import EXPERIMENTS, Progress, choose, measure, write
 from dfwtrace.experiments.runs import Row, Rows, Run, of_experiment
 
@@ -191,6 +192,29 @@ def test_the_page_opens_in_a_browser(folder: Path, tmp_path: Path) -> None:
         browser.close()
 
 
+def test_what_is_half_done_is_left_out_and_said(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "rows.jsonl").read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if '"figure 2"' not in line or '"DFW-1"' not in line]
+    assert len(kept) < len(lines)
+    (tmp_path / "rows.jsonl").write_text("".join(kept), "utf-8")
+    ended = done("reproduce", "--scale", "toy", "--draw-only", "--out", tmp_path)
+    assert "Warning: figure 2: not all of its rows are there" in ended.stderr
+    assert "Figure 1" in ended.stdout
+    assert "Figure 2" not in ended.stdout
+    assert not (tmp_path / "figure-2.svg").exists()
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_what_is_kept_is_what_its_rows_give(scale: str, tmp_path: Path) -> None:
+    kept = ROOT / "experiments" / "results" / scale
+    parts = write(tmp_path, list(Rows(kept)), scale)
+    assert parts
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (kept / path.name).read_bytes(), path.name
+    page = (ROOT / "docs" / "reproducing.md").read_text("utf-8")
+    assert (kept / "claims.md").read_text("utf-8") in page
+
+
 def test_an_interrupt_loses_no_row(tmp_path: Path) -> None:
     def interrupted() -> dict[str, float]:
         raise KeyboardInterrupt
@@ -235,6 +259,15 @@ class TestCommand:
         seen = told("reproduce", "--scale", "toy", "--draw-only", "--out", folder)
         assert seen["rows"] == len(rows)
         assert [claim["claim"] for claim in seen["claims"]] == _claims(rows)
+
+    def test_rows_of_another_scale_or_engine_are_not_mixed_in(self, folder: Path) -> None:
+        before = (folder / "report.html").read_bytes()
+        ended = done("reproduce", "--scale", "small", "--draw-only", "--out", folder, code=2)
+        assert "holds rows of the scale toy, not small" in ended.stderr
+        words = ("--scale", "toy", "--engine", "spark", "--draw-only")
+        ended = done("reproduce", *words, "--out", folder, code=2)
+        assert "holds rows of the engine local, not spark" in ended.stderr
+        assert (folder / "report.html").read_bytes() == before
 
     def test_makes_what_is_missing(self, tmp_path: Path) -> None:
         done("reproduce", "--scale", "toy", "--only", "table 1", "--out", tmp_path, "--quiet")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,11 +16,11 @@ from dfwtrace.cli.output import Output
 from dfwtrace.cli.spark import session
 from dfwtrace.engines import LocalEngine, SparkEngine
 from dfwtrace.experiments import figure4
-from dfwtrace.experiments.exhibits import Setting
+from dfwtrace.experiments.exhibits import Experiment, Setting
 from dfwtrace.experiments.features import find_intents
 from dfwtrace.experiments.page import Part
 from dfwtrace.experiments.provenance import cores
-from dfwtrace.experiments.reproduction import Progress, choose, measure, write
+from dfwtrace.experiments.reproduction import Progress, choose, measure, missing, write
 from dfwtrace.experiments.runs import Rows
 
 
@@ -61,28 +62,18 @@ def command(
     Example: dfwtrace reproduce --scale small
     """
     output = Output(json, quiet)
-    folder = Path("reproduction") / scale if out is None else out
     for name, path in (("--imagenet", imagenet), ("--clinc150", clinc150)):
         if path is not None and not path.exists():
             raise CommandError(f"{name}: {path} does not exist.")
-    intents = clinc150 or find_intents()
+    folder = out or Path("reproduction") / (scale if engine == "local" else f"{scale}-{engine}")
     with refusing():
         experiments = choose(only or [])
         rows = Rows(folder)
+    _refuse_others(folder, rows, {"engine": engine, "scale": scale})
+    here = Setting(scale, engine, LocalEngine, clinc150 or find_intents(), imagenet)
     if not draw_only:
         try:
-            wants_spark = engine == "spark" or figure4 in experiments
-            with _spark(master, engine, output) if wants_spark else nullcontext() as spark:
-                setting = Setting(
-                    scale,
-                    engine,
-                    lambda shards: _engine(engine, spark, shards),
-                    intents,
-                    imagenet,
-                    spark,
-                )
-                for _ in measure(setting, experiments, rows, lambda step: _note(step, output)):
-                    pass
+            _measure(here, experiments, rows, master, output)
         except KeyboardInterrupt:
             raise CommandError(
                 f"Interrupted: {len(rows)} rows are in {folder}; the same command goes on.",
@@ -92,6 +83,8 @@ def command(
         raise CommandError(f"{folder}: there are no rows to draw.")
     parts = write(folder, list(rows), scale)
     _say(parts, output)
+    for name in missing(parts, list(rows)):
+        output.warn(f"{name}: not all of its rows are there, so that it is not shown.")
     output.say(f"\n{len(rows)} rows, figures and the page {folder / 'report.html'} were written.")
     claims = [(part.title, claim) for part in parts for claim in part.claims]
     output.tell(
@@ -112,22 +105,51 @@ def command(
     )
 
 
+def _refuse_others(folder: Path, rows: Rows, wanted: dict[str, str]) -> None:
+    """A figure compares what was measured alike."""
+    for row in rows:
+        for name, value in wanted.items():
+            found = row["settings"].get(name, value)
+            if found != value and row["experiment"] != figure4.NAME:
+                raise CommandError(
+                    f"--out: {folder} holds rows of the {name} {found}, not {value}; name another."
+                )
+
+
+def _measure(
+    here: Setting, experiments: list[Experiment], rows: Rows, master: str | None, output: Output
+) -> None:
+    """Make the runs, with a Spark only for those that want it: a JVM takes time from the others."""
+
+    def make(setting: Setting, some: list[Experiment]) -> None:
+        for _ in measure(setting, some, rows, lambda step: _note(step, output)):
+            pass
+
+    if here.where == "spark":
+        with session(master or f"local[{cores()}]") as spark:
+            on_spark = replace(here, engine=lambda shards: SparkEngine(spark, shards), spark=spark)
+            make(on_spark, experiments)
+        return
+    make(here, [one for one in experiments if one.NAME != figure4.NAME])
+    speed_up = [one for one in experiments if one.NAME == figure4.NAME]
+    wanted = replace(here, spark=True)  # which runs there would be, with a Spark
+    if speed_up and any(rows.find(run) is None for run in figure4.runs(wanted)):
+        with _spark(master, output) as spark:
+            make(replace(here, spark=spark), speed_up)
+
+
 @contextmanager
-def _spark(master: str | None, engine: str, output: Output) -> Iterator[Any]:
+def _spark(master: str | None, output: Output) -> Iterator[Any]:
     """A session, or None where there is no Spark and nobody insists on it."""
     with ExitStack() as held:
         spark = None
         try:
             spark = held.enter_context(session(master or f"local[{cores()}]"))
         except (CommandError, ImportError, RuntimeError) as error:
-            if engine == "spark" or master is not None:
+            if master is not None:
                 raise
             output.warn(f"without Spark, its part of figure 4 is left out: {sentence_of(error)}")
         yield spark
-
-
-def _engine(name: str, spark: Any, shards: int) -> Any:
-    return SparkEngine(spark, shards) if name == "spark" else LocalEngine(shards)
 
 
 def _note(step: Progress, output: Output) -> None:

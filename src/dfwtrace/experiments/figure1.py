@@ -16,8 +16,10 @@ NAME = "figure 1"
 TITLE = "Figure 1: multi-task least squares"
 ABOUT = (
     "X is Gaussian and Y = XW, with W of rank 10 and trace norm 1, which is the radius. All "
-    "Frank-Wolfe methods use line search; DFW-log takes K = ⌊1 + log t⌋. Time does not include the "
-    "set-up, which is the same for all: products of the data, once."
+    "Frank-Wolfe methods use line search; DFW-log takes K = ⌊1 + log t⌋, log to base 10. Time does "
+    "not include the set-up, which is the same for all: XᵀX and XᵀY, once. The sums of these over "
+    "the workers are all that every method but SVA needs, so that these run on the master alone; "
+    "SVA needs the singular vectors of each worker's own gradient, and takes their time."
 )
 
 #: Rows, the two dimensions d = m, epochs, workers.
@@ -30,6 +32,8 @@ _ERROR = "frobenius"
 # DFW-2 nearly matches Naive if its objective fell nearly as far, on the logarithmic scale of the
 # paper's figures.
 _NEARLY = 1.5
+# A difference that is more than chance.
+_CLEARLY = 1.05
 
 
 def runs(setting: Setting) -> list[Run]:
@@ -130,7 +134,7 @@ def _sva_degrades(low: dict[str, Row], high: dict[str, Row], d_low: int, d_high:
     return Claim(
         "SVA degrades as the dimension grows.",
         f"Its error of W over Naive's at the end: {curves.listed(ratios, '.3f')}.",
-        after > before,
+        after > _CLEARLY * before,
         "Each worker has so many more rows than columns here that its own gradient tells enough.",
     )
 
@@ -147,12 +151,15 @@ def _two_are_nearly_exact(methods: dict[str, Row], d: int) -> Claim:
 
 
 def _log_catches_up(methods: dict[str, Row], d: int) -> Claim:
-    ends = {name: curves.objective(methods[name]) for name in ("DFW-1", "DFW-2", "DFW-log")}
+    names = ("DFW-1", "DFW-2", "DFW-log")
+    ends = {name: curves.objective(methods[name]) for name in names}
+    work = {name: sum(methods[name]["values"]["power_iterations"]) for name in names}
     return Claim(
-        "With K = ⌊1 + log t⌋, iterations are spent where they matter: in late epochs.",
-        f"F/F(0) after all epochs at d = m = {d}: {curves.listed(ends)}.",
-        ends["DFW-log"] <= 1.05 * ends["DFW-1"],
-        "K grows to two only, after ten epochs, and may come too late in this many epochs.",
+        "With K = ⌊1 + log t⌋, fewer iterations are as good as two in every epoch.",
+        f"F/F(0) after all epochs at d = m = {d}: {curves.listed(ends)}, with "
+        f"{curves.listed(work, '.0f')} power iterations.",
+        ends["DFW-log"] <= _CLEARLY * ends["DFW-2"] and work["DFW-log"] < work["DFW-2"],
+        "K grows to two after ten epochs: what the first ones missed is not made up for.",
     )
 
 
@@ -165,18 +172,14 @@ def _dfw_is_quicker(methods: dict[str, Row], d: int) -> Claim:
         "All DFW variants beat the baselines in time at the larger dimension.",
         f"Seconds to F/F(0) = {target:.2g} at d = m = {d}: {curves.listed(times)}.",
         max(times[name] for name in variants) < min(times["Naive"], times["SVA"]),
-        "There is no network here: what Naive sends costs nothing.",
+        "In this form nothing is sent, and at this size the exact pair of a matrix is cheap.",
     )
 
 
 def _accelerated_goes_further(methods: dict[str, Row], d: int) -> Claim:
     best = min(curves.objective(methods[name]) for name in PAPER)
     row = methods[ACCELERATED]
-    quickest = min(
-        methods[name]["values"]["seconds"][-1]
-        for name in PAPER
-        if curves.objective(methods[name]) <= best
-    )
+    quickest = min(curves.time_to(methods[name], best) for name in PAPER)
     own = curves.time_to(row, best)
     return Claim(
         "Beyond the paper: the accelerated solver is sooner where the best of them ends.",
@@ -184,4 +187,5 @@ def _accelerated_goes_further(methods: dict[str, Row], d: int) -> Claim:
         f"{curves.objective(row):.2g} with a certified gap of "
         f"{row['values']['relative_gap']:.1g} F(0).",
         own < quickest,
+        "A step of it costs more than an epoch of Frank-Wolfe.",
     )

@@ -17,7 +17,7 @@ TITLE = "Figure 2: multinomial logistic regression"
 ABOUT = (
     "X is Gaussian, and a row's class is that of the highest score in XW, W of rank 10; as many "
     "rows again to test on. All Frank-Wolfe methods step by 2/(t+2); DFW-log takes "
-    "K = ⌊1 + 0.5 log t⌋."
+    "K = ⌊1 + 0.5 log t⌋, log to base 10, and so is DFW-1 until t = 100."
 )
 
 RADII = (10.0, 50.0, 100.0)
@@ -180,14 +180,19 @@ def _dfw_is_quicker(found: dict[float, dict[str, Row]]) -> Claim:
     for radius, methods in found.items():
         target = max(curves.objective(methods[name]) for name in ("Naive", *_VARIANTS))
         times = {name: curves.time_to(methods[name], target) for name in PAPER}
-        told.append(f"μ = {radius:g}, to {target:.3g} F(0): {curves.listed(times)} s")
+        epochs = {name: 1e3 * curves.seconds_an_epoch(methods[name]) for name in PAPER}
+        told.append(
+            f"μ = {radius:g}, to {target:.3g} F(0): {curves.listed(times)} s; an epoch takes "
+            f"{curves.listed(epochs)} ms"
+        )
         holds &= max(times[name] for name in _VARIANTS) < min(times["Naive"], times["SVA"])
     return Claim(
         "All DFW variants beat the baselines in time.",
         f"{'; '.join(told)}.",
         holds,
-        "There is no network here: what Naive sends costs nothing, and at small sizes the exact "
-        "pair of a d×m matrix is cheap.",
+        "The target is what the slowest of them ends with, which a variant with coarser pairs "
+        "reaches in its last epochs only; its cheaper epochs make up for that where d and m are "
+        "large. There is no network here: what Naive sends costs nothing.",
     )
 
 
@@ -197,7 +202,7 @@ def _accelerated_goes_further(found: dict[float, dict[str, Row]]) -> Claim:
         best = min(PAPER, key=lambda name: curves.objective(methods[name]))
         target = curves.objective(methods[best])
         own = curves.time_to(methods[ACCELERATED], target)
-        others = methods[best]["values"]["seconds"][-1]
+        others = curves.time_to(methods[best], target)
         told.append(
             f"μ = {radius:g}: {own:.3g} s instead of {others:.3g} s ({best}), and on to "
             f"{curves.objective(methods[ACCELERATED]):.4f} from {target:.4f}"
@@ -207,4 +212,5 @@ def _accelerated_goes_further(found: dict[float, dict[str, Row]]) -> Claim:
         "Beyond the paper: the accelerated solver is sooner where the best of them ends.",
         f"{'; '.join(told)}.",
         holds,
+        "A step of it costs more than an epoch of Frank-Wolfe.",
     )

@@ -15,7 +15,7 @@ from dfwtrace.experiments.problems import classification, multiclass
 from dfwtrace.experiments.provenance import cores
 from dfwtrace.experiments.runs import Row, Run, of_experiment
 from dfwtrace.experiments.scaling_costs import FAN_IN, ITERATIONS, Sizes, measure
-from dfwtrace.experiments.scaling_model import Network, Topology, epoch_seconds, exchanges
+from dfwtrace.experiments.scaling_model import LOOPBACK, Network, Topology, epoch_seconds, exchanges
 
 NAME = "figure 4"
 TITLE = "Figure 4: speed-up"
@@ -52,7 +52,16 @@ def runs(setting: Setting) -> list[Run]:
     made = [
         Run(
             NAME,
-            {"engine": name, "cores": count, "n": n, "d": d, "m": d, "epochs": epochs, "seed": 0},
+            {
+                "engine": name,
+                "cores": count,
+                "shards": cores(),
+                "n": n,
+                "d": d,
+                "m": d,
+                "epochs": epochs,
+                "seed": 0,
+            },
             partial(_measure, setting, name, count, n, d, epochs),
         )
         for name in engines
@@ -98,7 +107,7 @@ def _simulate(spark: Any, rows: int, sizes: Sizes) -> dict[str, Any]:
         for count in _WORKERS
     ]
     check = measured.checks[1]
-    predicted = epoch_seconds(check.n, Topology(1, FAN_IN), rounds, measured.costs, _NETWORK)
+    predicted = epoch_seconds(check.n, Topology(1, FAN_IN), rounds, measured.costs, LOOPBACK)
     return {
         "cores": list(_WORKERS),
         "seconds_an_epoch": seconds,

@@ -13,7 +13,7 @@ from dfwtrace.history import Record
 from dfwtrace.lmo import LMO, Constant, Linear, Power
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.result import Result
-from dfwtrace.solving import solve
+from dfwtrace.solving import plan, solve
 
 #: The oracle of each method; "power-log" takes the task's own K(t).
 ORACLES: dict[str, str | LMO] = {
@@ -100,9 +100,7 @@ def follow(
         ways = {"solver": "accelerated", "tol": TOLERANCE, "epochs": _MOST_EPOCHS}
     if isinstance(engine, LocalEngine):
         # Libraries are loaded and loops compiled on first use, which is no method's own time.
-        some = slice(0, _ROWS_TO_WARM_UP)
-        short = {**ways, "epochs": 2, "engine": engine, "progress": False}
-        solve(problem.task, problem.X[some], problem.y[some], radius=problem.radius, **short)
+        representation = _warm_up(problem, ways, engine, representation)
     clock = _Clock(problem.look, every)
     result = solve(
         problem.task,
@@ -113,12 +111,27 @@ def follow(
         seed=seed,
         callback=clock,
         representation=representation,
+        progress=False,
         **ways,
     )
     if result.status == "interrupted":
         raise KeyboardInterrupt
     clock.look_at(result.W, len(result.history))
     return _told(result, clock)
+
+
+def _warm_up(problem: Problem, ways: Mapping[str, Any], engine: Engine, representation: str) -> str:
+    """Two epochs on few rows, in the representation that all rows will have; which one that is."""
+    chosen = {name: ways[name] for name in ("solver", "lmo", "epochs") if name in ways}
+    form = plan(
+        problem.task, problem.X, problem.y, representation=representation, engine=engine, **chosen
+    ).representation
+    short = {**ways, "epochs": 2, "engine": engine, "representation": form, "progress": False}
+    some = slice(0, _ROWS_TO_WARM_UP)
+    done = solve(problem.task, problem.X[some], problem.y[some], radius=problem.radius, **short)
+    if done.status == "interrupted":
+        raise KeyboardInterrupt
+    return form
 
 
 class _Clock:

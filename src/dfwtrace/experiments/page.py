@@ -41,11 +41,14 @@ class Part(NamedTuple):
 
 
 def part_of(experiment: Experiment, rows: Sequence[Row]) -> Part | None:
-    """What an experiment shows, or None if it has no rows."""
+    """What an experiment shows, or None if it has not all of its rows."""
     own = of_experiment(rows, experiment.NAME)
     if not own:
         return None
-    shown = experiment.exhibit(own)
+    try:
+        shown, claims = experiment.exhibit(own), experiment.claims(own)
+    except (KeyError, IndexError, ValueError):  # what is compared is not all there yet
+        return None
     anchor = file_name(experiment.NAME)
     sets = (("", shown.panels), ("With the accelerated solver added", shown.beyond))
     return Part(
@@ -59,7 +62,7 @@ def part_of(experiment: Experiment, rows: Sequence[Row]) -> Part | None:
         ],
         shown.notes,
         shown.tables,
-        experiment.claims(own),
+        claims,
     )
 
 

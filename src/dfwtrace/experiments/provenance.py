@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,8 +46,12 @@ def provenance() -> dict[str, Any]:
     }
 
 
+@cache
 def commit() -> str:
-    """Short commit, marked if what is measured is not what it holds; "unknown" outside Git."""
+    """Short commit, marked if what is measured is not what it holds; "unknown" outside Git.
+
+    As it was when somebody first asked: what changes later is not what runs.
+    """
     try:
         head = _git("rev-parse", "--short", "HEAD")
         return f"{head}-dirty" if _git("status", "--porcelain", "--", "src") else head

@@ -20,7 +20,8 @@ from dfwtrace.experiments import (
 from dfwtrace.experiments.drawing import to_file
 from dfwtrace.experiments.exhibits import Experiment, Setting
 from dfwtrace.experiments.markdown import claims_table
-from dfwtrace.experiments.page import Part, part_of, render
+from dfwtrace.experiments.page import Part, file_name, part_of, render
+from dfwtrace.experiments.problems import forget
 from dfwtrace.experiments.runs import Row, Rows, Run, of_experiment
 from dfwtrace.io.atomic import atomic_write
 from dfwtrace.validation import describe
@@ -66,10 +67,21 @@ def measure(
     tell: Callable[[Progress], None],
 ) -> Iterator[Row]:
     """Make all runs that were not made yet, one after another."""
-    runs = [run for experiment in experiments for run in experiment.runs(setting)]
-    for number, run in enumerate(runs, start=1):
-        tell(Progress(number, len(runs), run, rows.find(run) is not None))
-        yield rows.of(run)
+    by_experiment = [experiment.runs(setting) for experiment in experiments]
+    total, number = sum(map(len, by_experiment)), 0
+    for runs in by_experiment:
+        for run in runs:
+            number += 1
+            tell(Progress(number, total, run, rows.find(run) is not None))
+            yield rows.of(run)
+        forget()
+
+
+def missing(parts: Sequence[Part], rows: Sequence[Row]) -> list[str]:
+    """Experiments that have rows, but not all that they need to show anything."""
+    shown = {part.anchor for part in parts}
+    begun = dict.fromkeys(str(row["experiment"]) for row in rows)
+    return [name for name in begun if file_name(name) not in shown]
 
 
 def write(folder: Path, rows: Sequence[Row], scale: str) -> list[Part]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dfwtrace.experiments.provenance import provenance
+from dfwtrace.experiments.provenance import commit, provenance
 from dfwtrace.io.atomic import atomic_write
 
 #: A row as it is stored: experiment, settings, values, seconds, and where it was measured.
@@ -65,6 +65,7 @@ class Rows:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        commit()  # what runs from here on is what is there now
         self._file = Path(folder) / "rows.jsonl"
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._rows = list(_read(self._file))

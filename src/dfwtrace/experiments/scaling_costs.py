@@ -103,7 +103,7 @@ def measure(spark: Any, sizes: Sizes, turns: int) -> Measured:
     X, y, _ = make_multiclass(most, d, m, rank=10, seed=0, dtype=np.float32)
 
     def run(rows: int, n_workers: int) -> Result:
-        return solve(
+        result = solve(
             Multinomial(n_classes=m),
             X[:rows],
             y[:rows],
@@ -115,6 +115,9 @@ def measure(spark: Any, sizes: Sizes, turns: int) -> Measured:
             engine=SparkEngine(spark, n_workers, n_workers, fan_in=FAN_IN),
             progress=False,
         )
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
+        return result
 
     cases = [(rows, 1) for rows in sizes.rows]
     cases += [(n * sizes.rows_in_check, n) for n in workers]

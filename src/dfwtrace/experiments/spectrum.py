@@ -37,19 +37,27 @@ _ROWS_OF_INTENTS: dict[Scale, int] = {"toy": 150, "small": 4000, "paper": 15_000
 def runs(setting: Setting) -> list[Run]:
     """On synthetic data, and on real ones where there are any."""
     epochs, n, d = _SIZES[setting.scale]
-    data: dict[str, tuple[float, Callable[[], Split]]] = {
-        "synthetic": (50.0, partial(multiclass, n, d, d, n_test=10))
+    data: dict[str, tuple[str, float, Callable[[], Split]]] = {
+        "synthetic": ("make_multiclass", 50.0, partial(multiclass, n, d, d, n_test=10))
     }
     if setting.intents is not None:
-        data["CLINC150"] = (500.0, partial(read_intents, setting.intents))
+        data["CLINC150"] = (setting.intents.name, 500.0, partial(read_intents, setting.intents))
     rows = _ROWS_OF_INTENTS[setting.scale]
     return [
         Run(
             NAME,
-            {"data": name, "radius": radius, "scale": setting.scale, "epochs": epochs, "seed": 0},
+            {
+                "data": name,
+                "source": source,
+                "radius": radius,
+                "scale": setting.scale,
+                "epochs": epochs,
+                "engine": setting.where,
+                "seed": 0,
+            },
             partial(_measure, setting, read, radius, epochs, rows),
         )
-        for name, (radius, read) in data.items()
+        for name, (source, radius, read) in data.items()
     ]
 
 

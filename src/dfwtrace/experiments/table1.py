@@ -135,6 +135,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             f"Numbers and rounds of every epoch are the formula's for {agree} of {len(judged)} "
             "methods.",
             agree == len(judged),
+            "The library's way of counting differs from the paper's.",
         ),
         Claim(
             "DFW sends far less than Naive: O(d + m) instead of O(d·m).",

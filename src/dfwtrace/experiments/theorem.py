@@ -22,8 +22,9 @@ NAME = "theorem"
 TITLE = "The theorem, and schedules K(t)"
 ABOUT = (
     "Orthonormal X make all constants known: F(W) = ½‖W − B‖² + c with C_F = 4μ², and F* is a "
-    "projection. B has nearly equal singular values, which is as hard as it gets for Frank-Wolfe "
-    "and for the power method. Steps of 2/(t+2); F(W_t) − F* is a mean over seeds."
+    "projection. B has five large singular values and many that are not far below what the ball "
+    "cuts off: near the optimum, a power iteration from a random start then mixes in directions "
+    "that do not belong there. Steps of 2/(t+2); F(W_t) − F* is a mean over seeds."
 )
 
 _RADIUS = 1.0
@@ -36,6 +37,10 @@ _SIZES: dict[Scale, tuple[int, int, int]] = {
     "paper": (100, 1000, 10),
 }
 _CONSTANTS = (1, 2, 4, 8)
+#: Large singular values of B, and θ, by which the projection onto the ball shortens them.
+_LARGE, _CUT_OFF = 5, 0.2
+# F − F* in the second half of a run: of one that stands still, and of one that goes on.
+_STANDS, _GOES_ON = 0.9, 0.6
 _THEOREM = "the theorem's K(t)"
 
 
@@ -53,10 +58,11 @@ def _problem(size: int) -> _Known:
     rng = np.random.default_rng(0)
     X = np.linalg.qr(rng.standard_normal((size + 5, size)))[0]
     U, V = (np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(2))
-    # Their sum is twice the radius, and the projection shortens all of them alike.
-    s = np.linspace(1.05, 0.95, size) * 2.0 * _RADIUS / size
-    theta = (s.sum() - _RADIUS) / size
-    return _Known(X, X @ ((U * s) @ V.T), 0.5 * size * theta**2, float(s.max()) + _RADIUS)
+    # The projection shortens the first ones by θ each, to μ in all, and drops the others.
+    rest = _CUT_OFF * np.linspace(0.95, 0.5, size - _LARGE)
+    s = np.concatenate([np.full(_LARGE, _CUT_OFF + _RADIUS / _LARGE), rest])
+    left = np.minimum(s, _CUT_OFF)
+    return _Known(X, X @ ((U * s) @ V.T), 0.5 * float(left @ left), float(s.max()) + _RADIUS)
 
 
 def _schedules(known: _Known) -> dict[str, Schedule]:
@@ -131,6 +137,8 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     ends = {name: _end(values[name]["excess"]) for name in values}
     constant = {f"K = {k}": ends[f"K = {k}"] for k in _CONSTANTS}
     shrinks = all(a > b for a, b in pairwise(constant.values()))
+    halves = {name: _second_half(values[name]["excess"]) for name in ("K = 1", "K = 2", "K = O(t)")}
+    stand = min(halves["K = 1"], halves["K = 2"]) >= _STANDS
     linear, log = ends["K = O(t)"], ends["K = ⌊1 + log t⌋"]
     work = {name: values[name]["power_iterations"] for name in ("K = ⌊1 + log t⌋", "K = O(t)")}
     return [
@@ -138,18 +146,21 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             "With the theorem's K(t), F(W_t) − F* ≤ 2C_F(1+δ)/(t+2) in expectation.",
             f"The mean over seeds is at most {below:.2g} of the bound, at every t.",
             below <= 1.0,
+            "A mean over few seeds is not the expectation.",
         ),
         Claim(
             "A constant K converges to a neighbourhood that shrinks as K grows.",
-            f"F − F* at the end: {listed(constant)}; with K = O(t) {linear:.3g}.",
-            shrinks and min(constant.values()) > linear,
-            "More epochs are needed until the smallest neighbourhood is what remains.",
+            f"F − F* at the end: {listed(constant)}. In the second half of the run it falls to "
+            f"{halves['K = 1']:.2f} (K = 1) and {halves['K = 2']:.2f} (K = 2) of what it was.",
+            shrinks and stand,
+            "More epochs are needed until the neighbourhood is what remains.",
         ),
         Claim(
             "K(t) = O(t) converges to the optimum, for any spectrum.",
-            f"F − F* at the end: {linear:.3g} with {work['K = O(t)']:.0f} power iterations; "
+            f"F − F* at the end: {linear:.3g} with {work['K = O(t)']:.0f} power iterations, and it "
+            f"falls to {halves['K = O(t)']:.2f} of what it was in the second half; "
             f"K = ⌊1 + log t⌋: {log:.3g} with {work['K = ⌊1 + log t⌋']:.0f}.",
-            linear < min(constant.values()),
+            linear < min(constant.values()) and halves["K = O(t)"] <= _GOES_ON,
             "More epochs are needed until the smallest neighbourhood is what remains.",
         ),
     ]
@@ -158,3 +169,8 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 def _end(excess: Sequence[float]) -> float:
     """The mean of the last tenth."""
     return float(np.mean(excess[-max(1, len(excess) // 10) :]))
+
+
+def _second_half(excess: Sequence[float]) -> float:
+    """The end over the middle, both as means of some epochs."""
+    return _end(excess) / _end(excess[: max(1, len(excess) // 2)])
