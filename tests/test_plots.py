@@ -126,7 +126,9 @@ def test_a_path_shows_folds_mean_and_best(path: dt.Path) -> None:
     assert path.validation is not None
     for display in (
         PathDisplay.from_path(path),
-        PathDisplay.from_estimator(estimator_of(path.results[0], path_=path)),
+        PathDisplay.from_estimator(
+            estimator_of(path.results[0], path_=path, radius_=path.radii[path.best])
+        ),
     ):
         np.testing.assert_array_equal(display.line_.get_xdata(), [0.2, 1.0, 3.0])
         mean = path.validation.mean(axis=1)
@@ -137,6 +139,16 @@ def test_a_path_shows_folds_mean_and_best(path: dt.Path) -> None:
         assert display.best_line_ is not None
         assert np.asarray(display.best_line_.get_xdata())[0] == path.radii[path.best]
         display.figure_.canvas.draw()
+
+
+def test_the_radius_that_an_estimator_has_chosen_is_marked(path: dt.Path) -> None:
+    chosen = path.radii[(path.best + 1) % 3]  # by another score than the loss
+    estimator = estimator_of(path.results[0], path_=path, radius_=chosen)
+    display = PathDisplay.from_estimator(estimator, axes())
+    for _ in range(2):
+        assert display.best_line_ is not None
+        assert np.asarray(display.best_line_.get_xdata())[0] == chosen
+        display.plot(axes())
 
 
 def test_a_path_without_folds_shows_objectives(path: dt.Path) -> None:
@@ -156,13 +168,14 @@ def test_a_display_can_be_drawn_again_elsewhere(result: dt.Result) -> None:
     assert len(first.lines) == len(elsewhere.lines) == 2
 
 
-def test_bad_input_is_refused_in_one_sentence(result: dt.Result) -> None:
+def test_bad_input_is_refused_in_one_sentence(result: dt.Result, path: dt.Path) -> None:
     refused: list[tuple[Any, str]] = [
         (lambda: ConvergenceDisplay([1]), "history must"),  # type: ignore[arg-type]
         (lambda: ConvergenceDisplay(result.history, against="day"), "against must"),  # type: ignore[arg-type]
         (lambda: ConvergenceDisplay(result.history, what="loss"), "what must"),  # type: ignore[arg-type]
         (lambda: SpectrumDisplay(np.ones((2, 2))), "singular_values must"),
         (lambda: PathDisplay(result), "path must"),  # type: ignore[arg-type]
+        (lambda: PathDisplay(path, best=-1.0), "best must"),
         (lambda: ConvergenceDisplay.from_estimator(3), "estimator must be fitted"),
         (lambda: SpectrumDisplay.from_estimator(None), "estimator must be fitted"),
         (lambda: PathDisplay.from_estimator(estimator_of(result)), "estimator must be fitted"),

@@ -13,7 +13,7 @@ from dfwtrace._typing import FloatArray
 from dfwtrace.history import History
 from dfwtrace.paths import Path
 from dfwtrace.result import Result
-from dfwtrace.validation import describe
+from dfwtrace.validation import check_positive, describe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -204,6 +204,8 @@ class PathDisplay(_Display):
     Parameters
     ----------
     path : Path
+    best : float, optional
+        The radius to mark; by default, that with the least mean.
 
     Attributes
     ----------
@@ -212,7 +214,7 @@ class PathDisplay(_Display):
     folds_ : PathCollection or None
         A dot for each fold.
     best_line_ : Line2D or None
-        Where the mean is least.
+        At the radius that was chosen.
     ax_ : Axes
     figure_ : Figure
 
@@ -232,10 +234,11 @@ class PathDisplay(_Display):
     folds_: PathCollection | None
     best_line_: Line2D | None
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, best: float | None = None) -> None:
         if not isinstance(path, Path):
             raise TypeError(f"path must be a Path, got {describe(path)}.")
         self.path = path
+        self.best = None if best is None else check_positive("best", best)
 
     @classmethod
     def from_path(cls, path: Path, ax: Axes | None = None) -> Self:
@@ -244,8 +247,9 @@ class PathDisplay(_Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, ax: Axes | None = None) -> Self:
-        """Of a fitted estimator that has chosen its radius."""
-        return cls(_fitted(estimator, "path_")).plot(ax)
+        """Of a fitted estimator that has chosen its radius, maybe not by the loss."""
+        path, radius = (_fitted(estimator, name) for name in ("path_", "radius_"))
+        return cls(path, best=radius).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on `ax`, or on a figure of its own."""
@@ -263,7 +267,7 @@ class PathDisplay(_Display):
         at = np.repeat(radii, losses.shape[1])
         self.folds_ = ax.scatter(at, losses.ravel(), s=9, color="C1", label="each fold")
         (self.line_,) = ax.plot(radii, losses.mean(axis=1), color="C0", marker=".", label="mean")
-        best = self.path.radii[self.path.best]
+        best = self.path.radii[self.path.best] if self.best is None else self.best
         self.best_line_ = ax.axvline(best, color="C2", linestyle="--", label="best")
         ax.legend()
         ax.set(xlabel="radius", ylabel="validation loss")

@@ -137,6 +137,21 @@ def test_cross_validation_saves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_after_the_fit_the_model_is_there_and_named(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, report = tmp_path / "m", tmp_path / "r.html"
+    words = ["fit", str(data), "--radius", "50", "--max-iter", "1", "--tol", "1e-9"]
+    words += ["--out", str(out), "--report", str(report)]
+    lines = said("Warning: Ended", *words, monkeypatch=monkeypatch)  # before the report
+    assert lines[-1] == f"Interrupted: the model was saved to {out}."
+    assert not report.exists()
+    assert told("inspect", out)["epochs"] == 1
+    words = ["fit", str(data), "--radius", "50", "--out", str(tmp_path / "none")]
+    lines = said("Classification", *words, monkeypatch=monkeypatch)  # of another command
+    assert lines[-1].endswith("nothing was saved.")
+
+
 def test_the_second_one_ends_at_once() -> None:
     program = (
         "import time\n"

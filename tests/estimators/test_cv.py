@@ -39,6 +39,13 @@ def test_a_number_of_radii_finds_one_that_is_neither_the_least_nor_the_largest(n
         assert rescaled.radius_ == pytest.approx(1000.0 * model.radius_, rel=1e-4)
 
 
+def test_one_radius_is_the_middle_of_the_grid(multitask: Data) -> None:
+    one, three = (
+        dt.TraceNormRegressorCV(count, cv=2, tol=1e-2, **SMALL).fit(*multitask) for count in (1, 3)
+    )
+    np.testing.assert_allclose(one.radii_, three.radii_[1:2])
+
+
 def test_where_nothing_can_be_learnt_one_radius_does() -> None:
     X, y = np.random.default_rng(0).standard_normal((30, 4)), np.ones(30)
     model = dt.TraceNormRegressorCV(5, cv=2).fit(X, y)

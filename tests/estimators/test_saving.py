@@ -156,6 +156,30 @@ def test_labels_that_no_file_can_hold_are_refused(multiclass: Data, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+class TraceNormClassifier(dt.TraceNormClassifier):
+    """A class of one's own, of the same name."""
+
+
+class Own(dt.TraceNormRegressorCV):
+    """And one of another."""
+
+
+def test_a_class_of_ones_own_is_not_saved(
+    multiclass: Data, multitask: Data, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_text("old")
+    fitted: list[Any] = [
+        TraceNormClassifier(5.0, tol=1e-2).fit(*multiclass),
+        Own([1.0], cv=2, tol=1e-2).fit(*multitask),
+    ]
+    for model in fitted:
+        with pytest.raises(TypeError, match=rf"^{type(model).__name__} cannot be saved: .*\.$"):
+            model.save(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_an_unfitted_estimator_is_not_saved(tmp_path: Path) -> None:
     for model in (dt.TraceNormRegressor(), dt.TraceNormClassifierCV()):
         with pytest.raises(NotFittedError):

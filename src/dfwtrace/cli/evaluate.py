@@ -29,7 +29,7 @@ def command(
     """
     output = Output(json, quiet)
     known = load_model(model)
-    X, y = known_rows(data, known.feature_names, known.n_features, target, known.target)
+    X, y = known_rows(data, known.wanted, target)
     with refusing():
         found = score(known, X, y)
     if found.warning is not None:

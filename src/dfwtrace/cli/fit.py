@@ -11,7 +11,7 @@ import typer
 
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import options as shared
-from dfwtrace.cli.data import known_rows, training_rows
+from dfwtrace.cli.data import Wanted, array_of, known_rows, require_same_kind, training_rows
 from dfwtrace.cli.fitting import fit_table
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.models import Model
@@ -138,20 +138,23 @@ def command(
         model = keep(model._replace(target=target), out)
         output.say(source)
         if test is not None:
-            rows = known_rows(test, model.feature_names, model.n_features, None, target)
-            scores["test"] = _scored(model, rows, test.name, output)
+            scores["test"] = _scored(model, known_rows(test, model.wanted), test.name, output)
     else:
         with training_rows(
             Path(train), target=target, features=features, weight=weight, dtype=dtype, spill=spill
         ) as table:
             source = table.source
             output.say(source)
+            array, first_index = array_of(Path(train), features), table.first_index
             held_out = None
             if test is not None:  # what is wrong with it should be known before the fit
-                held_out = known_rows(test, table.feature_names, table.X.shape[1], None, target)
+                names, width = table.feature_names, table.X.shape[1]
+                wanted = Wanted(names, width, target, table.target_names, array, first_index)
+                held_out = known_rows(test, wanted)
+                require_same_kind(held_out[1], table, task, test.name)
             model = fit_table(table, task, settings, output, verbose)
             seconds = time.perf_counter() - began
-            model = keep(model._replace(target=target), out)
+            model = keep(model._replace(target=target, array=array, first_index=first_index), out)
             assert table.y is not None
             scores["training"] = score(model, table.X, table.y)
         if test is not None and held_out is not None:

@@ -11,6 +11,8 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -19,12 +21,14 @@ import typer
 from dfwtrace import ModelFormatError
 from dfwtrace.checkpoints import CheckpointError
 from dfwtrace.io.read_errors import DataFileError
+from dfwtrace.report.numbers import clean
 
 DONE, FAILED, BAD_INPUT, SHORT, INTERRUPTED = 0, 1, 2, 3, 130
 
 # Java puts a page of its own into an exception; the first line tells what matters.
 _LONGEST = 600
-_INTERRUPTED = "Interrupted: nothing was saved."
+# The model that the command has written, if it has come so far.
+_saved: ContextVar[Path | None] = ContextVar("saved", default=None)
 
 
 class CommandError(Exception):
@@ -33,6 +37,11 @@ class CommandError(Exception):
     def __init__(self, sentence: str, code: int = BAD_INPUT) -> None:
         super().__init__(sentence)
         self.code = code
+
+
+def note_saved(path: Path) -> None:
+    """From now on, Ctrl-C does not mean that nothing was saved."""
+    _saved.set(path)
 
 
 @contextmanager
@@ -61,17 +70,18 @@ def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
     int
         The exit code.
     """
+    _saved.set(None)
     try:
         with only_one_interrupt():
             code = int(run() or DONE)
         if code != INTERRUPTED:  # which is what typer makes of Ctrl-C
             return code
-        sentence = _INTERRUPTED
+        sentence = _interrupted()
     except BrokenPipeError:  # the reader, say `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
-        code, sentence = INTERRUPTED, _INTERRUPTED
+        code, sentence = INTERRUPTED, _interrupted()
     except CommandError as error:
         code, sentence = error.code, str(error)
     except (DataFileError, ModelFormatError, CheckpointError) as error:
@@ -88,6 +98,7 @@ def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
             code, sentence = FAILED, f"{type(error).__name__}: {sentence_of(error)}"
     if not sentence:  # no command was given: the help has been shown
         return code
+    sentence = clean(sentence)  # a file may have put anything into it
     if as_json:
         print(json.dumps({"error": sentence}))
     elif code == INTERRUPTED:
@@ -109,6 +120,12 @@ def sentence_of(error: BaseException) -> str:
         told = [line for line in text.splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
         text = told[-1] if told else text
     return _one_line(text) or type(error).__name__
+
+
+def _interrupted() -> str:
+    saved = _saved.get()
+    what = "nothing was saved" if saved is None else f"the model was saved to {saved}"
+    return f"Interrupted: {what}."
 
 
 def _one_line(text: str) -> str:

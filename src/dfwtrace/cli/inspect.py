@@ -11,11 +11,12 @@ from dfwtrace import ModelFormatError
 from dfwtrace.checkpoints.packing import unpack
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.guard import CommandError
-from dfwtrace.cli.models import load_model
+from dfwtrace.cli.models import Model, load_model
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.words import lines, some_of
 from dfwtrace.io.container import peek, read_container
-from dfwtrace.report.numbers import duration, number, size
+from dfwtrace.report.numbers import clean, duration, number, size
+from dfwtrace.report.numbers import name as clean_name
 
 _CHECKPOINT = "checkpoint"
 
@@ -39,13 +40,22 @@ def command(
         reason = (error.strerror or str(error)).rstrip(".").lower()
         raise CommandError(f"{file} cannot be read: {reason}.") from error
     facts = _of_checkpoint(file) if kind == _CHECKPOINT else _of_model(file)
-    facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size, **facts}
+    # Those of the file come first, and are not what the file says of itself.
+    own = {"file": str(file), "kind": kind, "bytes": file.stat().st_size}
+    facts = own | {name: value for name, value in facts.items() if name not in own}
     output.say(lines(_shown(facts)))
     output.tell(facts)
 
 
 def _of_model(file: Path) -> dict[str, Any]:
     model = load_model(file)
+    try:
+        return _facts(model)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFormatError(f"{file} is not a whole model: {_lacking(error)}") from error
+
+
+def _facts(model: Model) -> dict[str, Any]:
     estimator, result = model.estimator, model.estimator.result_
     return {
         "estimator": model.kind,
@@ -66,6 +76,8 @@ def _of_model(file: Path) -> dict[str, Any]:
         "classes": estimator.classes_.tolist() if model.classifies else None,
         "target": model.target,
         "target_names": model.target_names,
+        "array": model.array,
+        "first_index": model.first_index,
         "feature_names": model.feature_names,
     }
 
@@ -84,7 +96,12 @@ def _of_checkpoint(file: Path) -> dict[str, Any]:
             "seconds": float(memory["seconds"]),
         }
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ModelFormatError(f"{file} is not a whole checkpoint: {error}") from error
+        raise ModelFormatError(f"{file} is not a whole checkpoint: {_lacking(error)}") from error
+
+
+def _lacking(error: Exception) -> str:
+    told = str(error).rstrip(".")
+    return f"no {told}." if isinstance(error, KeyError) else f"{told}."
 
 
 def _settings(estimator: Any) -> dict[str, Any]:
@@ -99,19 +116,21 @@ def _shown(facts: dict[str, Any]) -> list[tuple[str, str]]:
     units = {"bytes": size, "seconds": duration}
     shown = []
     for name, value in facts.items():
-        if value is None or value == {} or (name == "target_names" and value == facts["target"]):
+        if value is None or value == {}:
+            continue
+        if name == "target_names" and value == facts.get("target"):
             continue
         if name in units:
             text = units[name](value)
-        elif name in ("shape", "shape of W"):
-            text = " × ".join(map(str, value))
+        elif name in ("shape", "shape of W") and isinstance(value, list):
+            text = clean_name(" × ".join(map(str, value)))
         elif isinstance(value, list):
             text = some_of(value)
         elif isinstance(value, dict):
-            text = ", ".join(f"{key} {item}" for key, item in value.items())
+            text = ", ".join(f"{clean_name(key)} {clean_name(item)}" for key, item in value.items())
         elif isinstance(value, float):
             text = number(value)
         else:
-            text = str(value)
-        shown.append(("size" if name == "bytes" else name.replace("_", " "), text))
+            text = clean(str(value)) if name == "file" else clean_name(value)
+        shown.append(("size" if name == "bytes" else clean_name(name.replace("_", " ")), text))
     return shown

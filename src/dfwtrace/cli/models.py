@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace import ModelFormatError
+from dfwtrace.cli.data import Wanted
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.io.container import read_container
 
@@ -27,12 +28,18 @@ class Model(NamedTuple):
         What ``--target`` said when it was fitted.
     target_names : list of str, or None
         One for each column of targets.
+    array : str, or None
+        The array of an .npz file that held the features.
+    first_index : 0, 1 or None
+        The number that an svmlight file gave its first column.
     """
 
     estimator: Any
     feature_names: list[str] | None = None
     target: list[str] | None = None
     target_names: list[str] | None = None
+    array: str | None = None
+    first_index: int | None = None
 
     @property
     def classifies(self) -> bool:
@@ -47,6 +54,18 @@ class Model(NamedTuple):
         return int(self.estimator.low_rank_.shape[0])
 
     @property
+    def wanted(self) -> Wanted:
+        """What it takes from other files."""
+        return Wanted(
+            self.feature_names,
+            self.n_features,
+            self.target,
+            self.target_names,
+            self.array,
+            self.first_index,
+        )
+
+    @property
     def kind(self) -> str:
         return type(self.estimator).__name__
 
@@ -59,8 +78,9 @@ def save_model(model: Model, path: Path) -> None:
     estimator.n_features_in_ = model.n_features
     if model.feature_names is not None:
         estimator.feature_names_in_ = np.array(model.feature_names, dtype=object)
+    kept = ("target", "target_names", "array", "first_index")
     try:
-        save(estimator, path, {"target": model.target, "target_names": model.target_names})
+        save(estimator, path, {name: getattr(model, name) for name in kept})
     finally:
         vars(estimator).pop("feature_names_in_", None)
 
@@ -79,11 +99,14 @@ def load_model(path: Path) -> Model:
     notes = notes if isinstance(notes, dict) else {}
     names = vars(estimator).pop("feature_names_in_", None)
     width = None if hasattr(estimator, "classes_") else int(estimator.low_rank_.shape[1])
+    array, first_index = notes.get("array"), notes.get("first_index")
     return Model(
         estimator,
         None if names is None else [str(name) for name in names],
         _texts(notes.get("target")),
         _texts(notes.get("target_names"), width),
+        array if isinstance(array, str) else None,
+        first_index if type(first_index) is int and first_index in (0, 1) else None,
     )
 
 

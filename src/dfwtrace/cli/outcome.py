@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 
 import typer
 
-from dfwtrace.cli.guard import INTERRUPTED, SHORT, CommandError
+from dfwtrace.cli.guard import INTERRUPTED, SHORT, CommandError, note_saved
 from dfwtrace.cli.models import Model, save_model
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.scores import Scores
 from dfwtrace.cli.settings import FitSettings
 from dfwtrace.cli.words import by_key, in_one_line, lines
+from dfwtrace.engines.local import threads_for
 from dfwtrace.report import Report, write_report
 from dfwtrace.report.numbers import duration, number, size
+from dfwtrace.report.surroundings import machine_here
 from dfwtrace.result import Result
 
 
@@ -39,6 +41,7 @@ class Outcome(NamedTuple):
 def keep(model: Model, out: Path) -> Model:
     """Write the model, before anything else can go wrong; after Ctrl-C, that is all."""
     save_model(model, out)
+    note_saved(out)
     result: Result = model.estimator.result_
     if result.status == "interrupted":
         epochs = len(result.history)
@@ -139,6 +142,28 @@ def _report(outcome: Outcome) -> Report:
         engine=outcome.engine,
         source=outcome.source,
         path=getattr(model.estimator, "path_", None),
+        where=_where(outcome),
         scores={f"{of} {name}": value for name, value in found.values.items()},
         worst=found.worst,
     )
+
+
+def _where(outcome: Outcome) -> list[tuple[str, str]]:
+    """What was done, and where it ran."""
+    work, machine = outcome.result.plan.workload, machine_here()
+    cores = f"{machine['Cores']} {'core' if machine['Cores'] == '1' else 'cores'}"
+    here = f"this process, on {machine['System']} {machine['Processor']} with {cores}"
+    if outcome.engine == "local":
+        numbers = work.stored * work.itemsize
+        place = _several(min(threads_for(numbers, work.n_jobs), work.n_shards), "thread")
+        place += " of this process"
+    else:
+        place = f"{outcome.engine}, {_several(work.n_jobs, 'processor')} at the most"
+    return [
+        ("Solver", here),
+        (_several(work.n_shards, "shard"), place),
+    ]
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

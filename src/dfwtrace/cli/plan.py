@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from dfwtrace.cli import options as shared
-from dfwtrace.cli.data import judge, read_targets, require_target
+from dfwtrace.cli.data import first_targets, judge, require_target
 from dfwtrace.cli.guard import refusing
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.words import lines
@@ -20,7 +20,6 @@ from dfwtrace.report.numbers import size
 from dfwtrace.solvers import Solver, resolve
 from dfwtrace.tasks import LeastSquares, Multinomial
 
-_ROWS_TO_JUDGE_BY = 10_000
 # What a non-zero of a sparse matrix takes beside its value, and what a row takes.
 _INDEX_BYTES = 4
 
@@ -52,8 +51,7 @@ def command(
     shared.check_solver(solver, lmo, None)
     require_target(data, target)
     found = survey(data, target=target, features=features)
-    y = read_targets(data, target, max_rows=_ROWS_TO_JUDGE_BY)
-    kind, y = judge(y, task, None)
+    kind, y = judge(first_targets(data, target, features), task, None)
     classes = len(np.unique(y)) if kind == "classification" else 0
     method: Any = Multinomial() if classes else LeastSquares()
     engine = LocalEngine(n_shards, n_jobs)

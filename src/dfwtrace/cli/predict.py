@@ -13,7 +13,6 @@ from dfwtrace.cli.models import load_model
 from dfwtrace.cli.outfiles import check_outputs
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.predictions import Columns, columns_of, suffix_for, write
-from dfwtrace.io.tables import read_features
 
 
 def command(
@@ -47,7 +46,7 @@ def command(
             raise CommandError(f"{option} needs a classifier, but {model} holds a {known.kind}.")
     if proba and top is not None:
         raise CommandError("--proba and --top exclude each other: --top tells probabilities too.")
-    table = read_features(data, known.feature_names, known.n_features)
+    table = known.wanted.features(data)
     with refusing():
         columns: Columns = columns_of(known, proba=proba, top=top)
         write(columns, known, table.X, out, suffix)

@@ -177,7 +177,7 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
 
         Parameters
         ----------
-        X : array, sparse matrix or frame of shape (n, d), or Spark DataFrame
+        X : array, sparse matrix or frame of shape (n, d)
         y : array of shape (n,), numbers or strings
         sample_weight : array of shape (n,), optional
         features : str or list of str, optional

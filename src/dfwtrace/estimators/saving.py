@@ -29,6 +29,7 @@ _OF_SEARCH = ("radii_", "validation_", "scores_")
 
 def save(estimator: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None = None) -> None:
     """Write a fitted estimator; `load` reads it. Notes are kept for those who look for them."""
+    _check_kind(estimator)
     check_is_fitted(estimator)
     result: Result = estimator.result_
     W = result.W
@@ -94,13 +95,10 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _restore(container: Container) -> Any:
-    from dfwtrace import estimators
-
     header, arrays = container
-    name = header["estimator"]
-    if name not in estimators.__all__ or not name.startswith("TraceNorm"):
-        raise ValueError(f"it holds an unknown estimator, {describe(name)}")
-    kind = getattr(estimators, name)
+    kind = _kinds().get(header["estimator"])
+    if kind is None:
+        raise ValueError(f"it holds an unknown estimator, {describe(header['estimator'])}")
     estimator = kind(**_checked_settings(kind, header["settings"]))
     W = LowRankMatrix(arrays["U"], arrays["s"], arrays["V"])
     intercept = arrays.get("intercept")
@@ -134,6 +132,27 @@ def _restore(container: Container) -> Any:
         if name in arrays:
             setattr(estimator, name, arrays[name])
     return estimator
+
+
+def _kinds() -> dict[str, Any]:
+    """The estimators that a file can hold, by name."""
+    from dfwtrace import estimators
+
+    return {
+        name: getattr(estimators, name)
+        for name in estimators.__all__
+        if name.startswith("TraceNorm")
+    }
+
+
+def _check_kind(estimator: Any) -> None:
+    """A class that is derived from one of them may predict otherwise, which no file would tell."""
+    kind = type(estimator)
+    if _kinds().get(kind.__name__) is not kind:
+        raise TypeError(
+            f"{kind.__name__} cannot be saved: a model file holds dfwtrace's own estimators, not "
+            "classes derived from them."
+        )
 
 
 def _checked_settings(kind: Any, settings: Any) -> dict[str, Any]:

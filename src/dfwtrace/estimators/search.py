@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from inspect import signature
 from typing import Any
 
@@ -12,7 +13,7 @@ from sklearn.model_selection import check_cv
 from dfwtrace._typing import FloatArray
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import TraceNormEstimator
-from dfwtrace.estimators.classifier import TraceNormClassifier
+from dfwtrace.estimators.classifier import TraceNormClassifier, as_before_if_refused
 from dfwtrace.estimators.following import Following
 from dfwtrace.estimators.regressor import TraceNormRegressor
 from dfwtrace.paths import Path, path
@@ -44,36 +45,38 @@ class CrossValidated(TraceNormEstimator):
         `raw_y` and `sample_weight` are what scores are worked out with: labels as they came, and
         weights without those of the classes.
         """
-        scorer, epochs = self._scorer(X), self._epochs()
-        # Once: a splitter that shuffles would make others the next time.
-        folds = self._folds(X, raw_y)
-        radii = self._grid(X, y, data)
-        found = path(
-            self._task(),
-            X,
-            y,
-            radii=radii,
-            folds=folds,
-            intercept=self.fit_intercept,
-            tol=self.tol,
-            epochs=1000 if epochs is None else epochs,
-            representation=self.representation,
-            engine=self._engine(X),
-            seed=self._seed(),
-            progress=bool(self.verbose),
-            **data,
-        )
-        assert found.validation is not None  # folds were asked for
-        self.path_, self.validation_, self.radii_ = found, found.validation, found.radii
-        if scorer is None:
-            self.scores_ = -found.validation
-        else:
-            self.scores_ = self._fold_scores(scorer, found, folds, X, raw_y, sample_weight)
-        # A radius whose score is NaN is never the best.
-        means = np.nan_to_num(self.scores_.mean(axis=1), nan=-np.inf)
-        best = int(np.argmax(means))
-        self._keep(found.results[best], float(self.radii_[best]))
-        following.end()
+        with as_before_if_refused(self, self.__dict__.pop("_before", None)):
+            scorer, epochs = self._scorer(X), self._epochs()
+            # Once: a splitter that shuffles would make others the next time.
+            folds = self._folds(X, raw_y)
+            radii = self._grid(X, y, data)
+            found = path(
+                self._task(),
+                X,
+                y,
+                radii=radii,
+                folds=folds,
+                intercept=self.fit_intercept,
+                tol=self.tol,
+                epochs=1000 if epochs is None else epochs,
+                representation=self.representation,
+                engine=self._engine(X),
+                seed=self._seed(),
+                progress=bool(self.verbose),
+                **data,
+            )
+            assert found.validation is not None  # folds were asked for
+            if scorer is None:
+                scores = -found.validation
+            else:
+                scores = self._fold_scores(scorer, found, folds, X, raw_y, sample_weight)
+            # A radius whose score is NaN is never the best.
+            means = np.nan_to_num(scores.mean(axis=1), nan=-np.inf)
+            best = int(np.argmax(means))
+            self.path_, self.validation_, self.radii_ = found, found.validation, found.radii
+            self.scores_ = scores
+            self._keep(found.results[best], float(self.radii_[best]))
+            following.end()
 
     def _grid(self, X: Any, y: Any, data: dict[str, Any]) -> Any:
         """The radii as given; of a number, so many around F(0)/σ₁(∇F(0)).
@@ -99,6 +102,8 @@ class CrossValidated(TraceNormEstimator):
         scale = at_zero.objective / at_zero.gap if at_zero.gap > 0.0 else 0.0
         if not scale > 0.0:  # W = 0 is optimal already, whatever the radius
             return np.ones(1)
+        if count == 1:  # the middle, not an end
+            return np.array([scale * math.sqrt(_SMALLEST * _LARGEST)])
         return scale * np.geomspace(_SMALLEST, _LARGEST, count)
 
     def _folds(self, X: Any, y: Any) -> Any:

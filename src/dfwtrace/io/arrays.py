@@ -54,13 +54,17 @@ def read_npz(
 def outline_npz(path: Path, target: str | None, features: str | None) -> Outline:
     """From the headers of the arrays."""
     name = features or "X"
+    y, of_y = None, None
     with reading(path, "an NPZ file"), zipfile.ZipFile(path) as members:
         names = [member.removesuffix(".npy") for member in members.namelist()]
         target = _target_in(names, target)
-        if target is None or _is_path(target, names):
-            y = None if target is None else separate_array(target, path)
-        else:
+        if target is not None and _is_path(target, names):
+            y = separate_array(target, path)
+            of_y = y.shape
+            y = y[:, 0] if of_y[1:] == (1,) else y
+        elif target is not None:
             y = _first_rows(members, target, path)
+            of_y, _ = _header_of(members, target, path)
         if name in names or f"{name}_indptr" not in names:
             shape, dtype = _header_of(members, name, path)
             stored = None
@@ -69,6 +73,11 @@ def outline_npz(path: Path, target: str | None, features: str | None) -> Outline
             with members.open(f"{name}_shape.npy") as part:
                 shape = tuple(int(size) for size in np.lib.format.read_array(part))
     check_matrix(shape, dtype, f"array {name!r} of {path.name}")
+    if of_y is not None and (len(of_y) not in (1, 2) or of_y[0] != shape[0]):
+        raise DataFileError(
+            f"the targets {target!r} of {path.name} have the shape {tuple(of_y)}, but there are "
+            f"{shape[0]} rows of features."
+        )
     return Outline(shape[0], shape[1], floating_dtype(dtype), stored, True, y)
 
 
@@ -162,7 +171,7 @@ def _first_rows(members: zipfile.ZipFile, name: str, path: Path, count: int = 10
     shape, dtype = _header_of(members, name, path)
     if dtype.hasobject:
         raise python_objects(f"array {name!r} of {path.name}")
-    if len(shape) != 1:  # its numbers do not matter, see is_classification
+    if len(shape) != 1 and shape[1:] != (1,):  # its numbers do not matter, see is_classification
         return np.empty((0, *shape[1:]), dtype=dtype)
     with members.open(f"{name}.npy") as part:
         _read_header(part)

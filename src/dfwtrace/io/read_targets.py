@@ -12,6 +12,8 @@ from dfwtrace._typing import Array
 from dfwtrace.io.read_errors import no_value
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+# A code such as 007: as a number it would be the same as 7.
+_PADDED = re.compile(r"\s*[+-]?0[0-9]+\s*")
 #: Words that stand for "no value" in a column of numbers.
 MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none"})
 
@@ -65,12 +67,14 @@ def parse_target(values: list[str], file: str, column: str) -> Array:
     """Targets from text: int64 if all are whole numbers, else float64, else the text itself.
 
     A column of numbers in which some entries are empty or say "NA" has missing values; it does not
-    become text.
+    become text. A column of whole numbers of which some begin with a zero holds codes, and is text.
 
     Examples
     --------
     >>> parse_target(["3", "5"], "train.csv", "y"), parse_target(["a", "5"], "train.csv", "y")
     (array([3, 5]), array(['a', '5'], dtype='<U1'))
+    >>> parse_target(["01", "1"], "train.csv", "y")
+    array(['01', '1'], dtype='<U2')
     """
     # Labels repeat: each distinct one is looked at once.
     numbers = {text: _number(text) for text in dict.fromkeys(values)}
@@ -85,6 +89,8 @@ def parse_target(values: list[str], file: str, column: str) -> Array:
         return np.array(values, dtype=np.str_)
     parsed: list[Any] = [numbers[text] for text in values]
     if all(map(_WHOLE.fullmatch, numbers)):
+        if any(map(_PADDED.fullmatch, numbers)):
+            return np.array(values, dtype=np.str_)
         try:
             return np.array([int(text) for text in values], dtype=np.int64)
         except OverflowError:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from dfwtrace._typing import Array
+from dfwtrace._typing import Array, Matrix
 from dfwtrace.io.arrays import outline_npy, outline_npz, read_npy, read_npz
 from dfwtrace.io.read_batches import check_finite
-from dfwtrace.io.read_checks import Arrays, Outline
+from dfwtrace.io.read_checks import Outline
 from dfwtrace.io.read_errors import DataFileError
 from dfwtrace.io.read_gather import refuse_negative
 from dfwtrace.io.read_svmlight import outline_svmlight, read_svmlight
@@ -16,6 +17,16 @@ from dfwtrace.io.read_svmlight import outline_svmlight, read_svmlight
 Names = Sequence[str] | str | None
 
 SVMLIGHT = (".svm", ".libsvm", ".svmlight")
+
+
+class Unnamed(NamedTuple):
+    """What such a file gives."""
+
+    X: Matrix
+    y: Array | None
+    target: str | None  # the name of y
+    weight: Array | None
+    first_index: int | None = None  # of the columns of an svmlight file: 0 or 1
 
 
 def read_unnamed(
@@ -27,15 +38,20 @@ def read_unnamed(
     max_rows: int | None,
     *,
     with_targets: bool = True,
-) -> Arrays:
+    first_index: int | None = None,
+) -> Unnamed:
     """Features, targets and weights, checked."""
     label, wanted = _arguments(path, suffix, target, features)
     if suffix == ".npz":
-        found = read_npz(path, label, wanted, weight, max_rows, with_targets=with_targets)
+        arrays = read_npz(path, label, wanted, weight, max_rows, with_targets=with_targets)
+        found = Unnamed(*arrays)
     elif suffix == ".npy":
-        found = read_npy(path, label, weight, max_rows)
+        found = Unnamed(*read_npy(path, label, weight, max_rows))
     else:
-        found = read_svmlight(path, weight, max_rows, all_zero=not with_targets)
+        arrays, first_index = read_svmlight(
+            path, weight, max_rows, all_zero=not with_targets, first_index=first_index
+        )
+        found = Unnamed(*arrays, first_index)
     if not with_targets:
         return found._replace(y=None, target=None)
     if found.y is not None:
@@ -45,7 +61,7 @@ def read_unnamed(
     return found
 
 
-def names_of_targets(found: Arrays) -> list[str] | None:
+def names_of_targets(found: Unnamed) -> list[str] | None:
     """'y', or 'y[0]', 'y[1]', ... for several columns; the name of a file without its suffix."""
     if found.y is None:
         return None

@@ -44,6 +44,8 @@ class Table(NamedTuple):
     source : str
         One line for people.
     weight : array of shape (n,), or None
+    first_index : 0, 1 or None
+        The number that an svmlight file gives its first column.
     """
 
     X: Matrix
@@ -52,6 +54,7 @@ class Table(NamedTuple):
     target_names: list[str] | None
     source: str
     weight: Array | None = None
+    first_index: int | None = None
 
 
 def read_table(
@@ -113,7 +116,7 @@ def read_table(
         found = read_unnamed(path, suffix, target, features, weight, max_rows)
         targets = names_of_targets(found)
         source = _describe(path.name, found.X, targets)
-        return Table(found.X, found.y, None, targets, source, found.weight)
+        return Table(found.X, found.y, None, targets, source, found.weight, found.first_index)
     choice = choose(file.columns, file=file.name, target=target, features=features, weight=weight)
     return _read_columns(file, choice, max_rows, None if spill is None else Path(spill))
 
@@ -124,6 +127,8 @@ def read_features(
     n_features: int,
     *,
     exclude: Sequence[str] = (),
+    array: str | None = None,
+    first_index: int | None = None,
     max_rows: int | None = None,
     spill: str | os.PathLike[str] | None = None,
 ) -> Table:
@@ -140,6 +145,11 @@ def read_features(
     n_features : int
     exclude : sequence of str
         Columns that are no features, where the names are not known.
+    array : str, optional
+        The array of an .npz file that holds the features; "X" if None.
+    first_index : 0 or 1, optional
+        The number that the model's own svmlight file gave its first column. Other files count as
+        it did, whether they have that column or not.
     max_rows, spill
         As for `read_table`.
 
@@ -159,7 +169,10 @@ def read_features(
     suffix = suffix_of(path)
     file = open_columns(path, suffix)
     if file is None:
-        X = read_unnamed(path, suffix, None, None, None, max_rows, with_targets=False).X
+        named = array if suffix == ".npz" else None
+        X = read_unnamed(
+            path, suffix, None, named, None, max_rows, with_targets=False, first_index=first_index
+        ).X
         if X.shape[1] < n_features and suffix in SVMLIGHT:
             X = sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], n_features))
         if X.shape[1] != n_features:

@@ -1,0 +1,82 @@
+"""Files that others may have made are told of without harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.commands import call, done, told
+
+import dfwtrace as dt
+from dfwtrace.io.container import read_container, write_container
+
+CLEARS = "\x1b[2J\x9b31m\rgone"
+Change = Callable[[dict[str, Any]], Any]
+
+
+def changed(path: Path, folder: Path, change: Change, kind: str = "model") -> Path:
+    """A copy of a file with another header."""
+    header, arrays = read_container(path, kind)
+    change(header)
+    write_container(folder / "changed", kind, header, arrays)
+    return folder / "changed"
+
+
+STRINGS: dict[str, Change] = {
+    "representation": lambda header: header["plan"].update(representation=CLEARS),
+    "rows": lambda header: header["plan"]["workload"].update(n=CLEARS),
+    "setting": lambda header: header["settings"].update(solver=CLEARS),
+    "target": lambda header: header["notes"].update(target=[CLEARS]),
+    "array": lambda header: header["notes"].update(array=CLEARS),
+    "feature": lambda header: header["feature_names"].__setitem__(0, CLEARS),
+}
+
+
+@pytest.mark.parametrize("where", STRINGS)
+def test_words_of_a_file_do_nothing_to_a_terminal(
+    where: str, classifier: Path, tmp_path: Path
+) -> None:
+    shown = done("inspect", changed(classifier, tmp_path, STRINGS[where])).stdout
+    assert "gone" in shown
+    assert not set("\x1b\x9b\r") & set(shown)
+    told("inspect", tmp_path / "changed")
+
+
+def test_nor_do_those_of_a_checkpoint_or_an_error(classifier: Path, tmp_path: Path) -> None:
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
+    kept = tmp_path / "run.ckpt"
+    dt.solve(dt.Multinomial(), X, y, radius=1.0, epochs=2, checkpoint=dt.Checkpoint(kept, epochs=1))
+    more = {CLEARS: 1, "word": CLEARS, "shape": 3, "bytes": CLEARS, "target_names": [CLEARS]}
+    path = changed(kept, tmp_path, lambda header: header["identity"].update(more), "checkpoint")
+    shown = done("inspect", path).stdout
+    assert shown.count("gone") == 3  # the size is what the disk says
+    assert not set("\x1b\x9b\r") & set(shown)
+    path = changed(
+        classifier, tmp_path, lambda header: header["plan"]["workload"].update({CLEARS: 1})
+    )
+    ended = call("inspect", path)
+    assert ended.exit_code == 2
+    assert "gone" in ended.stderr
+    assert not set("\x1b\x9b\r") & set(ended.stderr)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [({"epoch": 1}, "no 'seconds'."), ({"seconds": "long"}, "could not convert string to float: ")],
+)
+def test_a_history_without_seconds_is_refused(
+    record: Any, why: str, classifier: Path, tmp_path: Path
+) -> None:
+    path = changed(classifier, tmp_path, lambda header: header.update(history=[record]))
+    assert told("inspect", path, code=2)["error"].startswith(f"{path} is not a whole model: {why}")
+
+
+@pytest.mark.parametrize(
+    "note", [{"array": 3, "first_index": 2}, {"array": [], "first_index": True}]
+)
+def test_notes_that_make_no_sense_are_left_out(note: Any, classifier: Path, tmp_path: Path) -> None:
+    path = changed(classifier, tmp_path, lambda header: header["notes"].update(note))
+    seen = told("inspect", path)
+    assert (seen["array"], seen["first_index"]) == (None, None)
