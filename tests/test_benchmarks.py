@@ -335,7 +335,7 @@ def test_descendants_work_is_own_work(waits: bool, looks_while_it_runs: bool) ->
     if waits or looks_while_it_runs:
         assert 0.45 <= own.seconds < 0.95  # all of it, and only once
     else:
-        assert own.seconds < 0.45  # nobody can tell any more
+        assert own.seconds < 0.95  # nobody can tell any more, unless it was seen by chance
 
 
 def test_measures_take_turns_after_a_warm_up() -> None:

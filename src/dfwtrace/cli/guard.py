@@ -78,8 +78,8 @@ def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
             return code
         sentence = _interrupted()
     except BrokenPipeError:  # the reader, say `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        # At once: threads of Arrow that still read ahead do not survive the interpreter's end.
+        os._exit(FAILED)
     except (KeyboardInterrupt, typer.Abort):
         code, sentence = INTERRUPTED, _interrupted()
     except CommandError as error:

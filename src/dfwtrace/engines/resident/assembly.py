@@ -84,7 +84,8 @@ class Assembly:
         """Let nobody in any more. The lines must have been hung up: feeders wait on them."""
         self._reception.close()
         for feeder in self._feeders:
-            feeder.join()
+            if feeder.ident is not None:  # Ctrl-C may come before it is started
+                feeder.join()
 
     def _wait(self, enough: Callable[[], bool], wanted: str | None = None) -> None:
         """Let callers in until there are enough; in `start_timeout`, if something is wanted."""
