@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.special import log_softmax, softmax
 
 import dfwtrace as dt
@@ -288,6 +289,22 @@ def test_the_tangent_of_a_task_of_ones_own_follows_from_its_products(
     np.testing.assert_allclose(
         program.tangent(held), np.concatenate([*expected, (G.T @ W.U).ravel()]), atol=1e-11
     )
+
+
+@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_array])
+def test_the_tangent_of_a_shard_of_several_blocks(
+    form: str, layout: Any, rng: np.random.Generator
+) -> None:
+    X, y = rng.standard_normal((1300, 4)), rng.integers(0, 3, 1300)
+    W = dt.LowRankMatrix(rng.standard_normal((4, 2)), [0.5, 2.0], rng.standard_normal((3, 2)))
+    program = ShardProgram(dt.Multinomial(n_classes=3).represent(form), SHAPE)
+    held = program.stats(Shard(0, layout(X), y), W.U, W.s, W.V)
+    scores = X @ W.to_dense()
+    G = X.T @ (softmax(scores, axis=1) - np.eye(3)[y])
+    value = -log_softmax(scores, axis=1)[np.arange(1300), y].sum()
+    expected = [[value, np.vdot(W.to_dense(), G)], (G @ W.V).ravel(), (G.T @ W.U).ravel()]
+    np.testing.assert_allclose(program.tangent(held), np.concatenate(expected), atol=1e-9)
 
 
 def test_a_tangent_belongs_to_a_state_that_was_built_from_factors(shard: Shard) -> None:

@@ -13,6 +13,9 @@ from dfwtrace.shards import RowBlocks, Shard
 from dfwtrace.tasks.moments import feature_sums
 from dfwtrace.tasks.weights import split_targets, weight_of, weighted_rows
 
+# Few enough that their scores and residual stay in cache, many enough for BLAS.
+_ROWS_AT_ONCE = 512
+
 
 @dataclass
 class ScoresState:
@@ -33,6 +36,8 @@ class ScoresState:
     value: float = 0.0
     inner: float = 0.0
     grad: FloatArray | None = None
+    #: ∇F_j V and ∇F_jᵀ U with the factors that the state was built from, as long as it is there.
+    tangent: tuple[FloatArray, FloatArray] | None = None
     _image: tuple[Array, Array] | None = field(default=None, repr=False)
 
     def image(self, u: Array) -> Array:
@@ -60,7 +65,7 @@ class ImplicitTask:
         b: Array | None = None,
         centre: FloatArray | None = None,
     ) -> ScoresState:
-        X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
+        X, (n, m) = RowBlocks(shard.X, _ROWS_AT_ONCE, centre), (shard.n_rows, W.shape[1])
         y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
         S, nothing = np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
         product = np.zeros(n, X.dtype)
@@ -77,13 +82,25 @@ class ImplicitTask:
         centre: FloatArray | None = None,
     ) -> ScoresState:
         """The same as `stats`, in the memory of a state that is not needed any more."""
-        s, dtype = state, state.S.dtype
-        s.expected = np.zeros(W.shape[1], dtype)
+        s, dtype, (d, m) = state, state.S.dtype, W.shape
+        s.ahead = s.expected = np.zeros(m, dtype)
         s.b = s.expected if b is None else _cast(b, s)
-        images, weights, right = s.image(W.U), W.s.astype(dtype), W.V.astype(dtype)
+        left, weights, right = W.U.astype(dtype), W.s.astype(dtype), W.V.astype(dtype)
+        images, still = np.empty((s.S.shape[0], W.rank), dtype), np.zeros(s.S.shape[0], dtype)
+        products, transposed = np.zeros((d, W.rank)), np.zeros((m, W.rank))
+        s.value = s.inner = 0.0
         for block in s.X:
-            np.matmul(images[block.rows] * weights, right.T, out=s.S[block.rows])
-        return self._stay(s)
+            S, R, XU = s.S[block.rows], s.R[block.rows], images[block.rows]
+            XU[:] = block.times(left)
+            np.matmul(XU * weights, right.T, out=S)
+            value, inner = self._pass(s, block.rows, 1.0, still, s.ahead)
+            s.value, s.inner = s.value + value, s.inner + inner
+            if b is None:  # else it is about to change
+                products += block.transpose_times(R @ right)
+                transposed += R.T @ XU
+        s.tangent = (products, transposed) if b is None else None
+        s._image = (W.U.copy(), images)
+        return s
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
         """The state at the intercept b."""
@@ -107,12 +124,18 @@ class ImplicitTask:
         return self._advance(state, 1.0, *np.split(nothing, [state.S.shape[0]]))
 
     def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
-        s = state
-        s.ahead = s.expected
-        s.value, s.inner = self.loss_on_scores.advance(
-            s.S, s.y, decay, q, v, s.R, s.ahead, s.product, s.weights, s.b
+        state.ahead, state.tangent = state.expected, None
+        state.value, state.inner = self._pass(state, slice(None), decay, q, v)
+        return state
+
+    def _pass(
+        self, s: ScoresState, rows: slice, decay: float, q: Array, v: Array
+    ) -> tuple[float, float]:
+        """S ← decay·S + q vᵀ and all that follows from it, for some rows; their Σ ℓ and ⟨S, R⟩."""
+        S, y, R, weights = s.S[rows], s.y[rows], s.R[rows], s.weights[rows]
+        return self.loss_on_scores.advance(
+            S, y, decay, q[rows], v, R, s.ahead, s.product[rows], weights, s.b
         )
-        return s
 
     def first_moments(self, shard: Shard) -> FloatArray:
         """[Σ x, Σ 1] over the rows, times their weights: the mean to centre X at."""
@@ -135,6 +158,14 @@ class ImplicitTask:
             total += state.R[block.rows].T @ images[block.rows]
         return total
 
+    def tangent(self, state: ScoresState) -> FloatArray | None:
+        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors, if the last pass has told them."""
+        if state.tangent is None:
+            return None
+        products, transposed = state.tangent
+        value, inner = self.loss(state), self.inner(state)
+        return np.concatenate([[value, inner], products.ravel(), transposed.ravel()])
+
     def linesearch(self, state: ScoresState, atom: RankOne, gamma: float) -> tuple[float, float]:
         q = (atom.scale * state.image(atom.u)).astype(state.S.dtype)
         v = _cast(atom.v, state)
@@ -156,6 +187,18 @@ class ImplicitTask:
 
 class DenseTask(ImplicitTask):
     """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
+
+    def renew(
+        self,
+        state: ScoresState,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: FloatArray | None = None,
+    ) -> ScoresState:
+        state = super().renew(state, shard, W, b, centre)
+        state.grad = super().gradient(state)
+        return state
 
     def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
         state = super()._advance(state, decay, q, v)

@@ -134,8 +134,8 @@ class ShardProgram:
             raise TypeError("the state must be built from W before its tangent is asked for.")
         if held.n_rows == 0:
             return np.zeros(2 + W.rank * sum(self.shape))
-        if hasattr(self.task, "tangent"):
-            reply = np.asarray(self.task.tangent(held.state))
+        reply = self.task.tangent(held.state) if hasattr(self.task, "tangent") else None
+        if reply is not None:
             return _reply(reply, "task.tangent", (2 + W.rank * sum(self.shape),))
         right, left = self.matvec(held, W.V), self.rmatvec(held, W.U)
         value, inner = self.report(held)
