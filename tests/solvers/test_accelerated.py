@@ -14,7 +14,7 @@ from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
-from dfwtrace.solvers.accelerated import accelerated
+from dfwtrace.solvers.accelerated import _Descent, accelerated
 from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.tasks import ScoresTask, ShardProgram
 
@@ -174,3 +174,23 @@ def test_float32_ends_without_nan(run: Run) -> None:
             assert np.isfinite([iterate[2:7] for iterate in iterates]).all()
             for iterate in iterates:
                 assert iterate.W.trace_norm <= radius * (1.0 + 1e-10)
+
+
+def test_a_gap_that_falls_slowly_is_not_in_vain(run: Run) -> None:
+    """Within F's rounding error, one per cent a step is progress; none at all is not."""
+    problem, iterates = run(Multinomial(), 5.0, epochs=5)
+    W = iterates[-1].W
+    descent = _Descent(problem, W, problem.begin(W), target=0.0)
+    point = descent._point
+    assert point is not None
+
+    def stay(gap: float) -> None:
+        inner = gap - problem.radius * descent._sigma
+        descent._accept(point._replace(tangent=point.tangent._replace(inner=inner)), 1.0)
+
+    for k in range(200):
+        stay(0.99**k)
+        assert descent._in_vain <= 11
+    for _ in range(50):
+        stay(0.99**200)
+    assert not descent.step()

@@ -62,7 +62,7 @@ def test_a_view_of_everything_gives_the_projection(
     shape: tuple[int, int], radius: float, lipschitz: float
 ) -> None:
     W, G = project(random_matrix(1, *shape), radius), random_matrix(2, *shape)
-    step = view_of(W, G, np.eye(shape[0])).step(lipschitz, radius, min(shape))
+    step = view_of(W, G, np.eye(shape[0])).step(lipschitz, radius)
     expected = project(W - G / lipschitz, radius)
     found = step.W.to_dense()
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-11 * radius)
@@ -82,37 +82,48 @@ def test_a_view_of_the_leading_vectors_is_enough() -> None:
     Z = (U[:, :M] * [9.0, 8.0, 1.0, 0.5, 0.1]) @ V.T
     whole = project(Z, 3.0)
     zero = np.zeros((D, M))
-    step = view_of(zero, -Z, U[:, :3]).step(1.0, 3.0, M)
+    step = view_of(zero, -Z, U[:, :3]).step(1.0, 3.0)
     assert step.complete
     assert step.W.rank == 2
     np.testing.assert_allclose(step.W.to_dense(), whole, atol=1e-12)
     # The vector that was cut off comes first among those to spare.
     spare = step.spare[:, 0] / np.linalg.norm(step.spare[:, 0])
     assert abs(spare @ V[:, 2]) == pytest.approx(1.0)
-    short = view_of(zero, -Z, U[:, :2]).step(1.0, 30.0, M)
+    short = view_of(zero, -Z, U[:, :2]).step(1.0, 30.0)
     assert not short.complete
 
 
-def test_a_limit_of_the_rank_keeps_the_step_in_the_ball() -> None:
-    W, G = np.zeros((D, M)), random_matrix(5)
-    step = view_of(W, G, np.eye(D)).step(0.1, 4.0, 2)
-    U, s, Vt = np.linalg.svd(-10.0 * G)
-    best = project((U[:, :2] * s[:2]) @ Vt[:2], 4.0)
-    assert step.W.rank <= 2
-    assert step.W.trace_norm <= 4.0 * (1.0 + 1e-12)
-    np.testing.assert_allclose(step.W.to_dense(), best, atol=1e-9)
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("radius", [2.0, 40.0, 1e3])
+def test_a_share_of_the_promise_takes_the_least_rank_that_has_it(
+    share: float, radius: float
+) -> None:
+    W, G, lipschitz = project(random_matrix(7), 1.5), random_matrix(5), 0.1
+    step = view_of(W, G, np.eye(D)).step(lipschitz, radius, share)
+    U, s, Vt = np.linalg.svd(W - G / lipschitz)
+    best = [project((U[:, :k] * s[:k]) @ Vt[:k], radius) for k in range(1, M + 1)]
+
+    def promise(target: np.ndarray) -> float:
+        change = target - W
+        return -float(np.vdot(G, change)) - 0.5 * lipschitz * float(np.vdot(change, change))
+
+    promises = np.array([promise(target) for target in best])
+    least = int(np.flatnonzero(promises >= share * promises.max() - 1e-9)[0])
+    np.testing.assert_allclose(step.W.to_dense(), best[least], rtol=0.0, atol=1e-9 * radius)
+    assert step.W.trace_norm <= radius * (1.0 + 1e-12)
+    assert step.complete
 
 
 def test_nothing_to_move_gives_zero() -> None:
     zero = np.zeros((D, M))
-    step = view_of(zero, zero, np.eye(D)).step(1.0, 1.0, M)
+    step = view_of(zero, zero, np.eye(D)).step(1.0, 1.0)
     assert step.W.rank == 0
     assert (step.slope, step.squared) == (0.0, 0.0)
 
 
 def test_where_the_gradient_vanishes_the_step_stays() -> None:
     W = project(random_matrix(6), 2.0)
-    step = view_of(W, np.zeros_like(W), np.eye(D)).step(1.0, 2.0, M)
+    step = view_of(W, np.zeros_like(W), np.eye(D)).step(1.0, 2.0)
     np.testing.assert_allclose(step.W.to_dense(), W, rtol=0.0, atol=1e-12)
     assert step.squared <= 1e-24
 

@@ -16,14 +16,19 @@ import numpy as np
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.iterate import Iterate
+from dfwtrace.solvers.looking import look_around
 from dfwtrace.solvers.problem import Problem, Tangent, Value
 from dfwtrace.solvers.projection import Step, View, norm_on
 from dfwtrace.solvers.quasi_newton import Memory
 
 # Directions of a look around beyond those of W: so many, and a quarter of W's rank.
 _EXTRA = 8
+# A projected step leaves out directions as long as it keeps this share of what it promises.
+_SHARE = 0.999
+# It must lower F by this share of what its slope promises; half of it is what L is to ensure.
+_WORTHWHILE = 0.1
 # Projected steps go on as long as each lowers F by at most this share of what the last one did.
-_QUICK = 0.5
+_QUICK = 0.7
 # And not if the rank goes on growing: far from the optimum it may be larger than it will be there.
 _GROWTHS = 3
 # Quasi-Newton steps until the next look around; then twice as many, and so on up to the last.
@@ -66,7 +71,7 @@ class _Descent:
     # What a run that goes on must know, beside W and the value there.
     _REMEMBERED = (
         *("_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain"),
-        *("_growths", "_wait", "_since_look", "_gap_at_look", "_least_gap", "_objective_at_look"),
+        *("_growths", "_wait", "_since_look", "_gap_at_look", "_last_gap", "_objective_at_look"),
         *("_in_vain", "_gamma"),
     )
 
@@ -90,7 +95,7 @@ class _Descent:
         self._projecting, self._last_gain = True, np.inf
         self._growths = 0  # projected steps in a row that have made W's rank much larger
         self._wait, self._since_look = _FIRST_LOOK, 0
-        self._gap_at_look = self._least_gap = np.inf
+        self._gap_at_look = self._last_gap = np.inf
         self._objective_at_look = np.inf
         self._in_vain = 0
         self._gamma, self._looks = 0.0, 0
@@ -169,15 +174,18 @@ class _Descent:
 
         Or if most of the gap comes from directions that W's factors do not have.
         """
-        inside, everywhere = self._sigma, view.sigma
         step = self._projected(view)
         promised = -step.slope - 0.5 * self._lipschitz * step.squared
         given = (self._objective_at_look - self._value.objective) / max(1, self._since_look)
-        self._gap_at_look, self._since_look = self._gap(everywhere), 0
+        self._gap_at_look, self._since_look = self._gap(view.sigma), 0
         self._objective_at_look = self._value.objective
         self._wait = min(2 * self._wait, _LAST_LOOK)
-        missing = self._problem.radius * (everywhere - inside)
-        return promised > given or missing > 0.5 * max(self._gap(inside), self._target)
+        return promised > given or self._lacks(view)
+
+    def _lacks(self, view: View) -> bool:
+        """Whether most of the gap comes from directions that W's factors do not have."""
+        missing = self._problem.radius * (view.sigma - self._sigma)
+        return missing > 0.5 * max(self._gap(self._sigma), self._target)
 
     def _look(self) -> View:
         """The gradient in W's span and beyond, until a projected step needs no more directions."""
@@ -189,10 +197,7 @@ class _Descent:
             extra *= 2
 
     def _view(self, extra: int) -> View:
-        """A step of subspace iteration on W - G/L, from W's right factors and some more vectors.
-
-        W's own left factors are in the view, so that a step in it may stay where it is.
-        """
+        """The view from W's right factors, those nearly taken in last time, and random vectors."""
         W, gradient, point = self._W, self._problem.gradient, self._point
         known = np.zeros((W.shape[0], 0)) if point is None else point.tangent.products
         extra = max(0, min(extra, min(W.shape) - W.rank))
@@ -205,15 +210,8 @@ class _Descent:
         if self._lipschitz == 0.0:  # the first step shall reach the boundary
             total = np.linalg.svd(images, compute_uv=False).sum()
             self._lipschitz = float(total) / self._problem.radius or 1.0
-        moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / self._lipschitz
-        Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
-        if self._orthonormal and point is not None:  # the gradient's products with U are known
-            beyond = Q[:, W.rank :]
-            Q = np.hstack([W.U, beyond])
-            g = np.hstack([point.tangent.transposed, gradient.transpose_times(beyond)])
-        else:
-            g = gradient.transpose_times(Q)
-        return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
+        tangent = point.tangent if self._orthonormal and point is not None else None
+        return look_around(gradient, W, others, images, self._lipschitz, tangent)
 
     def _trim(self, gained: float) -> None:
         """Drop columns of A and B that make up so little of W that the gap hardly changes.
@@ -243,24 +241,30 @@ class _Descent:
     # Steps
 
     def _projected(self, view: View) -> Step:
-        """The projection of W - G/L; it may at most double W's rank, about."""
-        most = 2 * (self._W.rank + _EXTRA)
-        return view.step(self._lipschitz, self._problem.radius, most)
+        """The projection of W - G/L, but for directions that it gains little from.
+
+        Far from the optimum there are many, and each of them makes the passes dearer.
+        """
+        return view.step(self._lipschitz, self._problem.radius, _SHARE)
 
     def _projected_step(self, view: View) -> bool:
-        """W⁺, the projection of W - G/L, with F(W⁺) ≤ F(W) + ⟨G, W⁺ - W⟩ + ½L‖W⁺ - W‖²."""
+        """W⁺, the projection of W - G/L, with L large enough for F(W⁺) to be well below F(W).
+
+        That is so at the latest where F(W⁺) ≤ F(W) + ⟨G, W⁺ - W⟩ + ½L‖W⁺ - W‖². A direction that W
+        lacks may lower the gap where F's rounding hides what it does to F.
+        """
         problem, known, first = self._problem, self._value.objective, self._lipschitz
+        least = 0.0 if self._lacks(view) else self._noise
         while True:
             step = self._projected(view)
-            if -step.slope <= self._noise or self._lipschitz > _STEEPEST * first:
+            if -step.slope <= least or self._lipschitz > _STEEPEST * first:
                 self._lipschitz = first
                 problem.restart(self._W)
                 return False
             point = evaluate_at(problem, step.W)
             gain = known - point.tangent.objective
             curvature = _curvature(step, gain)
-            enough = -step.slope - 0.5 * self._lipschitz * step.squared
-            if gain >= max(0.0, enough) - self._noise:
+            if gain >= _WORTHWHILE * -step.slope - self._noise:
                 break
             self._lipschitz = max(2.0 * self._lipschitz, min(curvature, 100.0 * self._lipschitz))
         self._spare = step.spare
@@ -310,8 +314,9 @@ class _Descent:
         self._value = Value(point.tangent.objective, point.tangent.inner)
         # σ₁ of the gradient within the span of W's factors comes with every evaluation.
         self._sigma = norm_on(point.tangent.products, point.W.V)
-        falls = self._gap(self._sigma) < 0.9 * self._least_gap
-        self._least_gap = min(self._least_gap, self._gap(self._sigma))
+        gap = self._gap(self._sigma)
+        falls = gap < 0.9 * self._last_gap  # also if it takes several steps
+        self._last_gap = gap if falls else self._last_gap
         self._in_vain = 0 if falls or gain > self._noise else self._in_vain + 1
 
 

@@ -23,7 +23,29 @@ def threshold(s: FloatArray, radius: float) -> float:
     if s.sum() <= radius:
         return 0.0
     candidates = (np.cumsum(s) - radius) / np.arange(1, s.size + 1)
-    return float(candidates[np.flatnonzero(s > candidates)[-1]])
+    # Sums in another order may differ by their rounding: it is not to be below zero for that.
+    return max(0.0, float(candidates[np.flatnonzero(s > candidates)[-1]]))
+
+
+def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
+    """The least rank whose projection is farther from M by no more than an excess of ‖W⁺ - M‖².
+
+    From the first k singular values s of M (largest first) comes a W⁺ of the ball with
+    ‖W⁺ - M‖² = k θ² + Σ_{i>k} s_i².
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [sufficient_rank(np.array([3.0, 2.0, 0.1]), 10.0, excess) for excess in (5.0, 0.1, 0.0)]
+    [1, 2, 3]
+    """
+    k = np.arange(1, s.size + 1)
+    thetas = np.maximum((np.cumsum(s) - radius) / k, 0.0)
+    left_out = np.append(np.cumsum((s**2)[::-1])[::-1][1:], 0.0)
+    # Beyond the rank of the projection itself, θ is above the smallest value.
+    squared = np.where(s > thetas, k * thetas**2 + left_out, np.inf)
+    rounding = 1e-12 * float(s @ s)
+    return int(k[squared <= squared.min() + max(0.0, excess - rounding)][0])
 
 
 class Step(NamedTuple):
@@ -53,26 +75,36 @@ class View:
         """σ₁ of the gradient in this view: a lower bound of σ₁(G)."""
         return spectral_norm(self.g)
 
-    def step(self, lipschitz: float, radius: float, most: int) -> Step:
-        """The projection of W - G/L, of rank `most` at the most; remembered for this L.
+    def step(self, lipschitz: float, radius: float, share: float = 1.0) -> Step:
+        """The projection of W - G/L, or the least rank with that `share` of what it promises.
 
-        Without that limit it is exact if what the view lacks would be cut off, and so it is if the
-        smallest singular value in the view is below the threshold.
+        It is exact if what the view lacks would be cut off, and so it is if the smallest singular
+        value in the view is below the threshold. Remembered for this L.
         """
         if lipschitz not in self._steps:
-            self._steps[lipschitz] = self._step(lipschitz, radius, most)
+            self._steps[lipschitz] = self._step(lipschitz, radius, share)
         return self._steps[lipschitz]
 
-    def _step(self, lipschitz: float, radius: float, most: int) -> Step:
+    def _step(self, lipschitz: float, radius: float, share: float) -> Step:
         M = self.w - self.g / lipschitz
         # The values that are kept are not much smaller than the largest: their squares will do.
         squares, left = np.linalg.eigh(M.T @ M)
         s, left = np.sqrt(np.maximum(squares[::-1], 0.0)), left[:, ::-1]
         s[s <= 1e-7 * s[0]] = 0.0  # roots of rounding errors, which would raise the threshold
-        complete = s[-1] <= threshold(s, radius) or s.size >= min(M.shape[0], self.Q.shape[0])
+        images = M @ left
+        step = self._of_rank(s.size, radius, s, left, images)
+        # What is promised is ⟨G, W - W⁺⟩ - ½L‖W⁺ - W‖² = ½L(‖G/L‖² - ‖W⁺ - M‖²).
+        promised = -step.slope - 0.5 * lipschitz * step.squared
+        enough = sufficient_rank(s, radius, 2.0 * (1.0 - share) * promised / lipschitz)
+        return step if enough >= step.W.rank else self._of_rank(enough, radius, s, left, images)
+
+    def _of_rank(
+        self, most: int, radius: float, s: FloatArray, left: FloatArray, images: FloatArray
+    ) -> Step:
+        """The projection of the part of M that its first singular values make up."""
         theta = threshold(s[:most], radius)
         kept = (s > theta) & (np.arange(s.size) < most)
-        images = M @ left
+        complete = not kept[-1] or s.size >= min(images.shape[0], self.Q.shape[0])
         s, V = s[kept], images[:, kept] / s[kept]
         W = LowRankMatrix(self.Q @ left[:, kept], s - theta, V)
         change = (V * (s - theta)) @ left[:, kept].T - self.w

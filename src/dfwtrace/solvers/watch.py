@@ -183,7 +183,8 @@ class Watch:
         # after an attempt in vain not before it has fallen by as much as the gap was too large.
         if iterate.epoch < self._certify_from:
             return iterate.gap_estimate <= self._certify_below
-        return not iterate.gap_estimate > self._rules.tol
+        # An attempt leaves a tenth of tol to the looseness of its bound.
+        return not iterate.gap_estimate > 0.9 * self._rules.tol
 
     def _certify(self) -> Certificate:
         self._n_certificates += 1
