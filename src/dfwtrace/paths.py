@@ -78,6 +78,7 @@ def path(
     intercept: bool = False,
     tol: float | None = 1e-4,
     epochs: int = 1000,
+    max_time: float | None = None,
     representation: str = "auto",
     engine: Engine | None = None,
     seed: int = 0,
@@ -105,6 +106,8 @@ def path(
         Relative gap that each run is certified to.
     epochs : int
         Epochs of each run at the most.
+    max_time : float, optional
+        Seconds of each run at the most.
 
     Returns
     -------
@@ -124,7 +127,8 @@ def path(
     checked = _check_radii(radii)
     method = resolve("accelerated")
     epochs, seed = check_count("epochs", epochs, 0), check_count("seed", seed, 0)
-    limits = Limits(epochs, check_tolerance(tol), progress=progress)
+    max_time = None if max_time is None else check_positive("max_time", max_time)
+    limits = Limits(epochs, check_tolerance(tol), max_time, progress=progress)
     columns = Columns(features, label)
     setup = prepare(
         task, X, y, columns, method, representation, engine, epochs, intercept, sample_weight

@@ -8,8 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from sklearn.base import clone, config_context
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, make_scorer, r2_score
-from sklearn.model_selection import KFold, PredefinedSplit, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import dfwtrace as dt
 from dfwtrace.plots import PathDisplay
@@ -95,6 +99,39 @@ def by_hand(kind: Any, X: Any, y: Any, cv: Any, score: Any, **settings: Any) -> 
             for radius in RADII
         ]
     )
+
+
+def test_groups_stay_together(multitask: Data, multiclass: Data) -> None:
+    for name, (X, y) in (("Regressor", multitask), ("Classifier", multiclass)):
+        groups = np.arange(len(X)) // 7
+        model = getattr(dt, f"TraceNorm{name}CV")(RADII, cv=GroupKFold(3), **SMALL)
+        found = model.fit(X, y, groups=groups).validation_
+        by_hand = list(GroupKFold(3).split(X, y, groups))
+        expected = model.set_params(cv=by_hand).fit(X, y).validation_
+        np.testing.assert_array_equal(found, expected)
+        with pytest.raises(ValueError, match="groups"):
+            model.set_params(cv=GroupKFold(3)).fit(X, y)
+
+
+def test_groups_are_routed(multitask: Data) -> None:
+    X, y = multitask
+    groups = np.arange(len(X)) // 7
+    with config_context(enable_metadata_routing=True):
+        model = dt.TraceNormRegressorCV(RADII, cv=GroupKFold(3), **SMALL)
+        pipeline = make_pipeline(StandardScaler(), model.set_fit_request(groups=True))
+        routed = pipeline.fit(X, y, groups=groups)[-1].validation_
+    expected = clone(model).fit(StandardScaler().fit_transform(X), y, groups=groups).validation_
+    np.testing.assert_array_equal(routed, expected)
+
+
+def test_a_limit_of_time_is_one_of_each_fit(multiclass: Data) -> None:
+    model = dt.TraceNormClassifierCV(RADII, cv=2, tol=1e-12, max_time=1e-9, **SMALL)
+    with pytest.warns(ConvergenceWarning, match="time"):
+        model.fit(*multiclass)
+    assert model.status_ == "max_time"
+    assert {len(result.history) for result in model.path_.results} == {1}
+    with pytest.raises(ValueError, match="max_time must be"):
+        model.set_params(max_time=0.0).fit(*multiclass)
 
 
 def test_losses_are_those_of_fits_by_hand(multitask: Data, multiclass: Data) -> None:

@@ -79,3 +79,18 @@ def test_what_fails_after_the_fit_leaves_the_new_one(multiclass: Data) -> None:
             model.fit(X[:, :5], np.array(["p", "q"])[y % 2])
     assert model.classes_.tolist() == ["p", "q"]
     assert model.predict_proba(X[:, :5]).shape == (60, 2)
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_a_regressor_stays_usable(search: bool, multitask: Data) -> None:
+    X, Y = multitask
+    kind: Any = dt.TraceNormRegressorCV if search else dt.TraceNormRegressor
+    model = kind([1.0, 2.0] if search else 2.0, **SMALL).fit(X, Y)
+    known, told = dict(vars(model)), model.predict(X)
+    model.set_params(max_iter=-1)
+    with pytest.raises(ValueError, match="max_iter must be"):
+        model.fit(X[:, :3], Y[:, 0])  # another width, and one target
+    model.set_params(max_iter=None)
+    assert vars(model).keys() == known.keys()
+    assert model.n_features_in_ == X.shape[1]
+    assert np.array_equal(model.predict(X), told)

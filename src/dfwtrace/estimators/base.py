@@ -109,7 +109,6 @@ class TraceNormEstimator(
     def _restore(self, result: Result, radius: float) -> None:
         """Know what a fit has found out."""
         self.result_ = result
-        self.n_features_in_ = result.W.shape[0]
         self.low_rank_ = result.W
         self.n_features_in_ = result.W.shape[0]
         self._b = self._full_intercept(result)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,34 +15,10 @@ from dfwtrace._typing import Array
 from dfwtrace.engines import is_frame, number_labels
 from dfwtrace.estimators.base import TraceNormEstimator, check_rows_and_targets
 from dfwtrace.estimators.following import Following
+from dfwtrace.estimators.refusals import as_before_if_refused
 from dfwtrace.estimators.regressor import read_weights
 from dfwtrace.result import Result
 from dfwtrace.tasks import Multinomial
-
-# What a fit knows of its data before it has solved anything.
-_OF_DATA = ("classes_", "n_features_in_", "feature_names_in_")
-
-
-@contextmanager
-def as_before_if_refused(estimator: Any, before: dict[str, Any] | None) -> Iterator[None]:
-    """What an earlier fit has found stays usable if the present one is refused or fails.
-
-    Parameters
-    ----------
-    estimator : TraceNormEstimator
-    before : dict, optional
-        What it knew before the data were read.
-    """
-    try:
-        yield
-    except BaseException:
-        known = vars(estimator)
-        # A fit that has come to its result, and fails later, has what belongs to that.
-        if before is not None and known.get("result_") is before.get("result_"):
-            for name in _OF_DATA:
-                known.pop(name, None)
-            known.update(before)
-        raise
 
 
 class ClassifierMethods(ClassifierMixin):  # type: ignore[misc]  # untyped
@@ -55,13 +29,6 @@ class ClassifierMethods(ClassifierMixin):  # type: ignore[misc]  # untyped
 
     def _read_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, dict[str, Any]]:
         """X, numbered labels and further arguments as the solver takes them; sets `classes_`."""
-        before = {name: vars(self)[name] for name in (*_OF_DATA, "result_") if name in vars(self)}
-        with as_before_if_refused(self, before):
-            read = self._number_labels(X, y, sample_weight)
-        self._before = before  # for the solver's turn, which may fail too
-        return read
-
-    def _number_labels(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, dict[str, Any]]:
         if is_frame(X):
             numbered = number_labels(X, y, self.class_weight, sample_weight)
             self.classes_ = numbered.classes
@@ -293,7 +260,7 @@ class TraceNormClassifier(ClassifierMethods, TraceNormEstimator):
         self
         """
         following = Following(self, X, y, sample_weight)
-        X, y, more = self._read_labels(X, y, sample_weight)
-        with as_before_if_refused(self, self.__dict__.pop("_before")):
+        with as_before_if_refused(self):
+            X, y, more = self._read_labels(X, y, sample_weight)
             self._solve(following, X, y, features=features, **more)
         return self

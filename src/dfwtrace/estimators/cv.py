@@ -9,6 +9,7 @@ from sklearn.callback import with_callbacks
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.classifier import ClassifierMethods
 from dfwtrace.estimators.following import Following
+from dfwtrace.estimators.refusals import as_before_if_refused
 from dfwtrace.estimators.regressor import RegressorMethods, read_weights
 from dfwtrace.estimators.search import CrossValidated
 
@@ -24,6 +25,8 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
         Folds, as everywhere in scikit-learn; each row is left out once at the most. 5 by default.
     scoring : str, callable or None
         What the best radius has most of; by default, the least mean squared error.
+    max_time : float, optional
+        Seconds of each fit at the most; there is one for each radius and fold, and for all rows.
     tol, max_iter, fit_intercept, engine, representation, n_shards, n_jobs, random_state, verbose
         As for `TraceNormRegressor`. All fits are made by the solver "accelerated".
 
@@ -59,6 +62,7 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
         scoring: Any = None,
         tol: float = 1e-4,
         max_iter: int | None = None,
+        max_time: float | None = None,
         fit_intercept: bool = True,
         engine: Any = "local",
         representation: str = "auto",
@@ -72,6 +76,7 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
         self.scoring = scoring
         self.tol = tol
         self.max_iter = max_iter
+        self.max_time = max_time
         self.fit_intercept = fit_intercept
         self.engine = engine
         self.representation = representation
@@ -82,7 +87,13 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
 
     @with_callbacks
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, features: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        features: Any = None,
     ) -> TraceNormRegressorCV:
         """Learn from rows and their targets; see `TraceNormRegressor.fit`.
 
@@ -91,6 +102,8 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
         X : array, sparse matrix or frame of shape (n, d), or Spark DataFrame
         y : array of shape (n, m) or (n,); the names of the columns if X is a Spark DataFrame
         sample_weight : array of shape (n,), or the name of a column, optional
+        groups : array of shape (n,), optional
+            For a `cv` that keeps groups together, such as GroupKFold.
         features : str or list of str, optional
 
         Returns
@@ -98,10 +111,11 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
         self
         """
         following = Following(self, X, y, sample_weight)
-        X, y, more = self._read_targets(X, y)
-        weights = read_weights(X, sample_weight)
-        data = {"sample_weight": weights, "features": features, **more}
-        self._search(following, X, y, data, y, weights)
+        with as_before_if_refused(self):
+            X, y, more = self._read_targets(X, y)
+            weights = read_weights(X, sample_weight)
+            data = {"sample_weight": weights, "features": features, **more}
+            self._search(following, X, y, data, y, weights, groups)
         return self
 
 
@@ -119,6 +133,8 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
         What the best radius has most of, such as "accuracy"; by default, the least log loss.
     class_weight : dict, "balanced" or None
         As for `TraceNormClassifier`.
+    max_time : float, optional
+        Seconds of each fit at the most; there is one for each radius and fold, and for all rows.
     tol, max_iter, fit_intercept, engine, representation, n_shards, n_jobs, random_state, verbose
         As for `TraceNormClassifier`. All fits are made by the solver "accelerated".
 
@@ -146,6 +162,7 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
         scoring: Any = None,
         tol: float = 1e-4,
         max_iter: int | None = None,
+        max_time: float | None = None,
         fit_intercept: bool = True,
         class_weight: Any = None,
         engine: Any = "local",
@@ -160,6 +177,7 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
         self.scoring = scoring
         self.tol = tol
         self.max_iter = max_iter
+        self.max_time = max_time
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.engine = engine
@@ -171,7 +189,13 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
 
     @with_callbacks
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, features: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        features: Any = None,
     ) -> TraceNormClassifierCV:
         """Learn from rows and their classes; see `TraceNormClassifier.fit`.
 
@@ -180,6 +204,8 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
         X : array, sparse matrix or frame of shape (n, d)
         y : array of shape (n,), numbers or strings
         sample_weight : array of shape (n,), optional
+        groups : array of shape (n,), optional
+            For a `cv` that keeps groups together, such as GroupKFold.
         features : str or list of str, optional
 
         Returns
@@ -187,8 +213,9 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
         self
         """
         following, labels = Following(self, X, y, sample_weight), y
-        X, y, more = self._read_labels(X, y, sample_weight)
-        known = labels if is_frame(X) else self.classes_[y]
-        weights = read_weights(X, sample_weight)
-        self._search(following, X, y, {"features": features, **more}, known, weights)
+        with as_before_if_refused(self):
+            X, y, more = self._read_labels(X, y, sample_weight)
+            known = labels if is_frame(X) else self.classes_[y]
+            weights, data = read_weights(X, sample_weight), {"features": features, **more}
+            self._search(following, X, y, data, known, weights, groups)
         return self

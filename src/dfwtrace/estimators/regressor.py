@@ -12,6 +12,7 @@ from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import TraceNormEstimator, check_rows_and_targets, label_columns
 from dfwtrace.estimators.following import Following
+from dfwtrace.estimators.refusals import as_before_if_refused
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.tasks import LeastSquares
 from dfwtrace.validation import check_weights
@@ -192,9 +193,10 @@ class TraceNormRegressor(RegressorMethods, TraceNormEstimator):
         self
         """
         following = Following(self, X, y, sample_weight)
-        X, y, more = self._read_targets(X, y)
-        weights = read_weights(X, sample_weight)
-        self._solve(following, X, y, sample_weight=weights, features=features, **more)
+        with as_before_if_refused(self):
+            X, y, more = self._read_targets(X, y)
+            weights = read_weights(X, sample_weight)
+            self._solve(following, X, y, sample_weight=weights, features=features, **more)
         return self
 
 

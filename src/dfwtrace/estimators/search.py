@@ -13,7 +13,7 @@ from sklearn.model_selection import check_cv
 from dfwtrace._typing import FloatArray
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import TraceNormEstimator
-from dfwtrace.estimators.classifier import TraceNormClassifier, as_before_if_refused
+from dfwtrace.estimators.classifier import TraceNormClassifier
 from dfwtrace.estimators.following import Following
 from dfwtrace.estimators.regressor import TraceNormRegressor
 from dfwtrace.paths import Path, path
@@ -39,44 +39,45 @@ class CrossValidated(TraceNormEstimator):
         data: dict[str, Any],
         raw_y: Any,
         sample_weight: Any,
+        groups: Any,
     ) -> None:
         """Fit along the path, choose a radius, and keep the fit on all rows that belongs to it.
 
         `raw_y` and `sample_weight` are what scores are worked out with: labels as they came, and
         weights without those of the classes.
         """
-        with as_before_if_refused(self, self.__dict__.pop("_before", None)):
-            scorer, epochs = self._scorer(X), self._epochs()
-            # Once: a splitter that shuffles would make others the next time.
-            folds = self._folds(X, raw_y)
-            radii = self._grid(X, y, data)
-            found = path(
-                self._task(),
-                X,
-                y,
-                radii=radii,
-                folds=folds,
-                intercept=self.fit_intercept,
-                tol=self.tol,
-                epochs=1000 if epochs is None else epochs,
-                representation=self.representation,
-                engine=self._engine(X),
-                seed=self._seed(),
-                progress=bool(self.verbose),
-                **data,
-            )
-            assert found.validation is not None  # folds were asked for
-            if scorer is None:
-                scores = -found.validation
-            else:
-                scores = self._fold_scores(scorer, found, folds, X, raw_y, sample_weight)
-            # A radius whose score is NaN is never the best.
-            means = np.nan_to_num(scores.mean(axis=1), nan=-np.inf)
-            best = int(np.argmax(means))
-            self.path_, self.validation_, self.radii_ = found, found.validation, found.radii
-            self.scores_ = scores
-            self._keep(found.results[best], float(self.radii_[best]))
-            following.end()
+        scorer, epochs = self._scorer(X), self._epochs()
+        # Once: a splitter that shuffles would make others the next time.
+        folds = self._folds(X, raw_y, groups)
+        radii = self._grid(X, y, data)
+        found = path(
+            self._task(),
+            X,
+            y,
+            radii=radii,
+            folds=folds,
+            intercept=self.fit_intercept,
+            tol=self.tol,
+            epochs=1000 if epochs is None else epochs,
+            max_time=self.max_time,
+            representation=self.representation,
+            engine=self._engine(X),
+            seed=self._seed(),
+            progress=bool(self.verbose),
+            **data,
+        )
+        assert found.validation is not None  # folds were asked for
+        if scorer is None:
+            scores = -found.validation
+        else:
+            scores = self._fold_scores(scorer, found, folds, X, raw_y, sample_weight)
+        # A radius whose score is NaN is never the best.
+        means = np.nan_to_num(scores.mean(axis=1), nan=-np.inf)
+        best = int(np.argmax(means))
+        self.path_, self.validation_, self.radii_ = found, found.validation, found.radii
+        self.scores_ = scores
+        self._keep(found.results[best], float(self.radii_[best]))
+        following.end()
 
     def _grid(self, X: Any, y: Any, data: dict[str, Any]) -> Any:
         """The radii as given; of a number, so many around F(0)/σ₁(∇F(0)).
@@ -106,14 +107,16 @@ class CrossValidated(TraceNormEstimator):
             return np.array([scale * math.sqrt(_SMALLEST * _LARGEST)])
         return scale * np.geomspace(_SMALLEST, _LARGEST, count)
 
-    def _folds(self, X: Any, y: Any) -> Any:
+    def _folds(self, X: Any, y: Any, groups: Any) -> Any:
         """The number of folds, or each row's."""
         if is_frame(X):
+            if groups is not None:
+                raise TypeError("groups must be None where X is a DataFrame: its folds are random.")
             return check_count("cv", 5 if self.cv is None else self.cv, 2)
         classifies = hasattr(self, "classes_")
         splitter = check_cv(self.cv, y, classifier=classifies)
         fold_of = np.full(X.shape[0], -1)
-        for fold, (learn, validate) in enumerate(splitter.split(X, y)):
+        for fold, (learn, validate) in enumerate(splitter.split(X, y, groups)):
             if (fold_of[validate] >= 0).any():
                 raise ValueError(
                     f"cv must leave out each row once at the most, as KFold does, "
