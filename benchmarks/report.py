@@ -15,16 +15,15 @@ from benchmarks.harness import Row
 
 
 def table(title: str, ratio: str, rows: Sequence[Row], *, judged: bool) -> Table:
-    """The rows of one benchmark; columns that none of them fills are left out."""
+    """The rows of one benchmark, with times and details in words: there may be many."""
     has_target = any(row.target is not None for row in rows)
-    details = _names(row.detail for row in rows)
-    times = _names(row.seconds for row in rows)
     shown = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for heading in ("case", "sizes"):
         shown.add_column(heading, no_wrap=True)  # headings may wrap, and leave room enough
     shown.add_column(ratio, justify="right", style="bold")
-    for heading in (*(("target", "met") if has_target else ()), *details, *times):
+    for heading in ("target", "met") if has_target else ():
         shown.add_column(heading, justify="right")
+    shown.add_column("seen")
     for row in rows:
         verdict = _verdict(row.met if judged else None)
         target = ("", "") if row.target is None else (f"≤ {row.target:g}", verdict)
@@ -33,8 +32,10 @@ def table(title: str, ratio: str, rows: Sequence[Row], *, judged: bool) -> Table
             " ".join(f"{name}={size}" for name, size in row.sizes.items()),
             f"{row.ratio:.3g}",
             *(target if has_target else ()),
-            *(_number(row.detail.get(name)) for name in details),
-            *(_time(row.seconds.get(name)) for name in times),
+            ", ".join(
+                [f"{name} {_time(seconds)}" for name, seconds in row.seconds.items()]
+                + [f"{name} {value:.3g}" for name, value in row.detail.items()]
+            ),
         )
     return shown
 
@@ -56,19 +57,9 @@ def append(records: Iterable[Mapping[str, Any]], folder: Path) -> Path:
     return path
 
 
-def _names(mappings: Iterable[Mapping[str, float]]) -> list[str]:
-    return list(dict.fromkeys(name for mapping in mappings for name in mapping))
-
-
 def _verdict(met: bool | None) -> str:
     return {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]?[/]"}[met]
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
+def _time(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"
