@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.browser import BROWSER, Browser
-from tests.cli.commands import call, done, told
+from tests.cli.commands import COMMAND, call, done, environment, told
 
 import dfwtrace as dt
 from dfwtrace.experiments import figure1, figure3, figure4, table1, theorem
@@ -276,6 +279,26 @@ class TestCommand:
         assert "<h2>Table 1: communication of an epoch</h2>" in (
             tmp_path / "report.html"
         ).read_text("utf-8")
+
+    def test_ctrl_c_keeps_the_rows(self, tmp_path: Path) -> None:
+        words = [*COMMAND, "reproduce", "--only", "figure 2", "--out", str(tmp_path)]
+        with subprocess.Popen(
+            words, env=environment(), stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            watchdog = threading.Timer(120.0, process.kill)
+            watchdog.start()
+            for line in process.stderr:
+                if line.startswith("[2/"):  # the first run is made, the second under way
+                    process.send_signal(signal.SIGINT)
+                    break
+            said = process.stderr.read()
+            watchdog.cancel()
+        assert process.returncode == 130
+        assert f"Interrupted: rows in {tmp_path}: 1; the same command goes on." in said
+        (row,) = Rows(tmp_path)
+        (first, *_) = EXPERIMENTS["figure 2"].runs(replace(SETTING, scale="small"))
+        assert Rows(tmp_path).find(first) == row
 
     @pytest.mark.parametrize(
         ("words", "sentence"),

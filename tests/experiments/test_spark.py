@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+from tests.cli.commands import child, done
+from tests.cli.test_spark import AT_HOME
+
 import dfwtrace as dt
 from dfwtrace.experiments import figure1, figure4
 from dfwtrace.experiments.exhibits import Setting
@@ -42,3 +46,16 @@ def test_a_method_gives_the_same_objectives_on_spark(spark: SparkSession) -> Non
 
     here = objectives(Setting("toy", "local", dt.LocalEngine))
     assert objectives(Setting("toy", "spark", on_spark)) == here
+
+
+@pytest.mark.spark
+def test_the_command_runs_on_spark(tmp_path: Path) -> None:
+    words = ("reproduce", "--scale", "toy", "--only", "table 1", "--engine", "spark")
+    ended = child(*words, "--master", "local[2]", "--out", "there", cwd=tmp_path, more=AT_HOME)
+    assert "Traceback" not in ended.stderr
+    there = list(Rows(tmp_path / "there"))
+    done("reproduce", "--scale", "toy", "--only", "table 1", "--out", tmp_path / "here", "--quiet")
+    here = list(Rows(tmp_path / "here"))
+    assert {row["settings"]["engine"] for row in there} == {"spark"}
+    assert [row["values"] for row in there] == [row["values"] for row in here]
+    assert (tmp_path / "there" / "report.html").exists()

@@ -76,7 +76,7 @@ def command(
             _measure(here, experiments, rows, master, output)
         except KeyboardInterrupt:
             raise CommandError(
-                f"Interrupted: {len(rows)} rows are in {folder}; the same command goes on.",
+                f"Interrupted: rows in {folder}: {len(rows)}; the same command goes on.",
                 INTERRUPTED,
             ) from None
     if not len(rows):

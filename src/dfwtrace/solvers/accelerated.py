@@ -254,7 +254,8 @@ class _Descent:
         lacks may lower the gap where F's rounding hides what it does to F.
         """
         problem, known, first = self._problem, self._value.objective, self._lipschitz
-        least = 0.0 if self._lacks(view) else self._noise
+        lacked = self._lacks(view)
+        least = 0.0 if lacked else self._noise
         while True:
             step = self._projected(view)
             if -step.slope <= least or self._lipschitz > _STEEPEST * first:
@@ -270,6 +271,8 @@ class _Descent:
         self._spare = step.spare
         self._growths = self._growths + 1 if step.W.rank > 1.5 * self._W.rank else 0
         self._accept(point, 1.0 / self._lipschitz)
+        if lacked:  # the gap is seen in more directions from here on
+            self._last_gap = max(self._last_gap, self._gap(self._sigma))
         self._orthonormal = True
         self._memory = Memory(point.x.size)
         self._projecting = gain <= _QUICK * self._last_gain and self._growths < _GROWTHS
@@ -314,7 +317,7 @@ class _Descent:
         self._value = Value(point.tangent.objective, point.tangent.inner)
         # σ₁ of the gradient within the span of W's factors comes with every evaluation.
         self._sigma = norm_on(point.tangent.products, point.W.V)
-        gap = self._gap(self._sigma)
+        gap = max(self._gap(self._sigma), 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap
         self._in_vain = 0 if falls or gain > self._noise else self._in_vain + 1

@@ -49,7 +49,7 @@ def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
 
 
 class Step(NamedTuple):
-    """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖², and whether no direction was missing for it.
+    """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖², and whether it made no use of the view's last one.
 
     `spare` are the right singular vectors that were cut off, the nearest to the threshold first.
     """

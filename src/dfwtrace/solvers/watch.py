@@ -94,8 +94,8 @@ class Watch:
         self._n_certificates = 0
         self._lower_bound = -math.inf  # max over certified W of F(W) - gap: what is known of F*
         self._best = _Best(start.objective, W, None, problem.b)
-        # A certificate is tried on the tolerance's account if the estimate is below this one, which
-        # is the tolerance itself from that epoch on.
+        # A certificate is tried on the tolerance's account if the estimate is below this one, and
+        # from that epoch on if it is below the tolerance.
         self._certify_from, self._certify_below = 0, rules.tol or 0.0
 
     def follow(self, iterates: Iterator[Iterate]) -> Outcome:
@@ -183,8 +183,9 @@ class Watch:
         # after an attempt in vain not before it has fallen by as much as the gap was too large.
         if iterate.epoch < self._certify_from:
             return iterate.gap_estimate <= self._certify_below
-        # An attempt leaves a tenth of tol to the looseness of its bound.
-        return not iterate.gap_estimate > 0.9 * self._rules.tol
+        # A bound from products may be loose by a tenth of tol.
+        share = 0.9 if self._problem.deflates else 1.0
+        return not iterate.gap_estimate > share * self._rules.tol
 
     def _certify(self) -> Certificate:
         self._n_certificates += 1

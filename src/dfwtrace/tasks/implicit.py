@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import scipy.sparse as sp
 
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.losses import Loss
 from dfwtrace.lowrank import LowRankMatrix, RankOne
-from dfwtrace.shards import RowBlocks, Shard
+from dfwtrace.shards import ROWS_IN_BLOCK, RowBlocks, Shard
 from dfwtrace.tasks.moments import feature_sums
 from dfwtrace.tasks.weights import split_targets, weight_of, weighted_rows
 
-# Few enough that their scores and residual stay in cache, many enough for BLAS.
-_ROWS_AT_ONCE = 512
+# Bytes of scores that are made at once from dense features: they and the residual stay in cache.
+_PIECE_BYTES = 2 << 20
 
 
 @dataclass
@@ -25,6 +26,7 @@ class ScoresState:
     """
 
     X: RowBlocks
+    pieces: RowBlocks  # the same, in blocks that a state is built by
     y: Array
     weights: Array
     S: Array
@@ -65,12 +67,13 @@ class ImplicitTask:
         b: Array | None = None,
         centre: FloatArray | None = None,
     ) -> ScoresState:
-        X, (n, m) = RowBlocks(shard.X, _ROWS_AT_ONCE, centre), (shard.n_rows, W.shape[1])
+        X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
+        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, _rows_of_a_piece(X, m), centre)
         y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
         S, nothing = np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
         product = np.zeros(n, X.dtype)
         R = np.empty_like(S)
-        state = ScoresState(X, y, weights, S, R, product, nothing, nothing, nothing)
+        state = ScoresState(X, pieces, y, weights, S, R, product, nothing, nothing, nothing)
         return self.renew(state, shard, W, b)
 
     def renew(
@@ -89,7 +92,7 @@ class ImplicitTask:
         images, still = np.empty((s.S.shape[0], W.rank), dtype), np.zeros(s.S.shape[0], dtype)
         products, transposed = np.zeros((d, W.rank)), np.zeros((m, W.rank))
         s.value = s.inner = 0.0
-        for block in s.X:
+        for block in s.pieces:
             S, R, XU = s.S[block.rows], s.R[block.rows], images[block.rows]
             XU[:] = block.times(left)
             np.matmul(XU * weights, right.T, out=S)
@@ -214,6 +217,12 @@ class DenseTask(ImplicitTask):
     def gradient(self, state: ScoresState) -> FloatArray:
         assert state.grad is not None  # made by every pass
         return state.grad
+
+
+def _rows_of_a_piece(X: RowBlocks, m: int) -> int:
+    """A multiple of 64, which BLAS likes."""
+    rows = _PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64 * 64
+    return min(max(rows, 64), ROWS_IN_BLOCK)
 
 
 def _cast(vector: Array, state: ScoresState) -> Array:
