@@ -42,6 +42,7 @@ def gradient_of() -> Iterator[Gradient]:
 def products_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes every gradient too large to be gathered."""
     monkeypatch.setattr(certificate, "DENSE_ENTRIES", 0)
+    monkeypatch.setattr(certificate, "SMALL_ENTRIES", 0)
 
 
 def matrices() -> Iterator[Array]:
@@ -252,15 +253,20 @@ def test_with_the_leading_directions_out_fewer_products_tell_the_bound(
     assert rounds[1] < 0.5 * rounds[0]
 
 
-def test_few_directions_make_products_the_way_and_many_do_not(gradient_of: Gradient) -> None:
+def test_few_directions_of_a_large_gradient_make_products_the_way(
+    gradient_of: Gradient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gradient = gradient_of(np.random.default_rng(7).standard_normal((80, 90)))
     V = np.linalg.qr(np.random.default_rng(8).standard_normal((90, 60)))[0]
+    assert certify(gradient, 0.0, 1.0, near=V[:, :5]).method == "dense"
+    monkeypatch.setattr(certificate, "SMALL_ENTRIES", 80 * 90 - 1)
     few, many = (certify(gradient, 0.0, 1.0, near=V[:, :r]) for r in (5, 60))
     assert (few.method, few.failure_probability) == ("lanczos", FAILURE_PROBABILITY)
     assert (many.method, many.failure_probability) == ("dense", 0.0)
     assert few.sigma_bound >= many.sigma_bound * (1.0 - 1e-9)
 
 
+@pytest.mark.usefixtures("products_only")
 def test_zero_gradient_has_no_gap_whatever_is_taken_out(gradient_of: Gradient) -> None:
     near = np.eye(60)[:, :3]
     found = certify(gradient_of(np.zeros((50, 60))), 0.0, 5.0, near=near, precision=1e-6)

@@ -19,6 +19,8 @@ from dfwtrace.lanczos import GolubKahan
 
 #: Up to so many entries the gradient is gathered and σ₁ bounded without any doubt.
 DENSE_ENTRIES = 25_000_000
+#: Up to so many that is about as quick as products are, however much W's factors help those.
+SMALL_ENTRIES = 4_000_000
 #: Otherwise the bound holds but for this probability over the random start.
 FAILURE_PROBABILITY = 1e-9
 
@@ -81,8 +83,8 @@ def certify(
         μ.
     near : array of shape (m, r), optional
         Vectors that span about the same space as the leading right singular vectors of G; at the
-        optimum, W's right factors do. With few of them, the bound comes from products, which is
-        quicker. Any give a true bound.
+        optimum, W's right factors do. With few of them, and a large G, the bound comes from
+        products, which is quicker. Any give a true bound.
     precision, scale : float
         Relative rounding error of the arithmetic, and the size of F (say F(0)) that it acted on:
         what rounding may have taken from the gap is added to it.
@@ -95,7 +97,7 @@ def certify(
     """
     d, m = gradient.shape
     few = near is not None and 4 * (near.shape[1] + _SPARE_VECTORS) < min(d, m)
-    if d * m <= DENSE_ENTRIES and not few:
+    if d * m <= (SMALL_ENTRIES if few else DENSE_ENTRIES):
         bound, method, probability = dense_bound(gradient.gather()), "dense", 0.0
     else:
         bound = lanczos_bound(gradient, inner, radius, seed, wanted, failure_probability, near)

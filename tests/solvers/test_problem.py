@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy.special import logsumexp, softmax
 
-from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, RankOne
+from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, RankOne, certificate
 from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
@@ -147,9 +147,10 @@ def test_certificate_is_the_gap(problem_of: Build, task: ScoresTask) -> None:
 @pytest.mark.parametrize("deflates", [False, True])
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_certificate_with_the_factors_of_w_is_the_gap_too(
-    problem_of: Build, task: ScoresTask, deflates: bool
+    problem_of: Build, task: ScoresTask, deflates: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few factors of a matrix that is large enough: the bound comes from products with them."""
+    monkeypatch.setattr(certificate, "SMALL_ENTRIES", 45 * 41 - 1)
     draw = np.random.default_rng(12)
     d, m, n = 45, 41, 60
     features = draw.standard_normal((n, d))
