@@ -91,10 +91,10 @@ class Plan:
     def __str__(self) -> str:
         w = self.workload
         kind = "sparse" if w.sparse else "dense"
+        where = f"{w.n_shards} shards on {w.n_jobs} threads" if w.n_shards > 1 else "one shard"
         lines = [
             f"{self.representation}: {self.reason}",
-            f"n={w.n} d={w.d} m={w.m}, {kind} float{8 * w.itemsize}, {w.n_shards} shards on "
-            f"{w.n_jobs} threads",
+            f"n={w.n} d={w.d} m={w.m}, {kind} float{8 * w.itemsize}, {where}",
         ]
         if self.costs:
             lines.append(

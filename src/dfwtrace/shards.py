@@ -16,6 +16,8 @@ from dfwtrace._typing import Array, FloatArray, Matrix
 # Rows multiplied at once. Long enough for BLAS to run at memory bandwidth; short enough that the
 # float32 partial sum of a block keeps its digits (blocks are added in float64).
 ROWS_IN_BLOCK = 2048
+# From so many bytes of features on, shards keep a second thread busy.
+_BYTES_WORTH_SHARDS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,17 @@ def split_rows(X: Matrix, y: Array | None, n_shards: int) -> list[Shard]:
         Shard(j, slice_rows(X, a, b), None if y is None else y[a:b])
         for j, (a, b) in enumerate(bounds)
     ]
+
+
+def default_shards(n_bytes: int) -> int:
+    """For features of that size; by the data alone, so that every machine gives the same bits.
+
+    Examples
+    --------
+    >>> default_shards(1000), default_shards(10**9)
+    (1, 8)
+    """
+    return 8 if n_bytes >= _BYTES_WORTH_SHARDS else 1
 
 
 def slice_rows(X: Matrix, start: int, stop: int) -> Matrix:

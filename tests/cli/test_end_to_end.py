@@ -115,6 +115,11 @@ def test_plan_tells_sizes_and_the_representation(sensors: Path, train: Path) -> 
     shown = done("plan", train, "-t", "species", "--solver", "dfw", "--representation", "implicit")
     assert "implicit: asked for" in shown.stdout
     assert "90 rows, 3 features, 3 classes seen" in shown.stdout
+    assert "dense float64, one shard\n" in shown.stdout  # as a fit of so few rows would have it
+    assert (
+        "4 shards on 2 threads"
+        in done("plan", train, "-t", "species", "--n-shards", 4, "--n-jobs", 2).stdout
+    )
 
 
 def test_plan_of_a_sparse_file(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def command(
     master: Annotated[
         str | None, typer.Option(help="Spark's, such as local[2] or spark://host:7077.")
     ] = None,
-    n_shards: Annotated[int | None, typer.Option(min=1, help="Logical shards; 8.")] = None,
+    n_shards: Annotated[
+        int | None, typer.Option(min=1, help="Logical shards. Default: 8, or 1 for small data.")
+    ] = None,
     n_jobs: Annotated[int | None, typer.Option(help="Threads, or Spark's workers.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The same in every fit.")] = None,
     representation: Annotated[

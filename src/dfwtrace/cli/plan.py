@@ -17,6 +17,7 @@ from dfwtrace.engines import LocalEngine
 from dfwtrace.io.read_survey import Survey, survey
 from dfwtrace.planning import Workload, choose, free_memory
 from dfwtrace.report.numbers import size
+from dfwtrace.shards import default_shards
 from dfwtrace.solvers import Solver, resolve
 from dfwtrace.tasks import LeastSquares, Multinomial
 
@@ -32,7 +33,9 @@ def command(
     solver: Annotated[shared.SolverName, typer.Option(help="dfw is the paper's.")] = "accelerated",
     lmo: Annotated[str | None, typer.Option(help="Oracle of dfw, such as power-log.")] = None,
     max_iter: Annotated[int | None, typer.Option(min=1, help="Epochs to plan for.")] = None,
-    n_shards: Annotated[int, typer.Option(min=1, help="Logical shards.")] = 8,
+    n_shards: Annotated[
+        int | None, typer.Option(min=1, help="Logical shards. Default: 8, or 1 for small data.")
+    ] = None,
     n_jobs: Annotated[int | None, typer.Option(min=1, help="Threads.")] = None,
     representation: Annotated[
         shared.Representation, typer.Option(help="What a shard keeps.")
@@ -54,9 +57,9 @@ def command(
     kind, y = judge(first_targets(data, target, features), task, None)
     classes = len(np.unique(y)) if kind == "classification" else 0
     method: Any = Multinomial() if classes else LeastSquares()
-    engine = LocalEngine(n_shards, n_jobs)
     way = resolve(solver, lmo, None, method.log_factor)
-    workload = _workload(found, way, engine, max_iter, max(classes, found.targets), dtype)
+    m = max(classes, found.targets)
+    workload = _workload(found, way, n_shards, n_jobs, max_iter, m, dtype)
     with refusing():
         if representation != "auto":
             method.represent(representation)  # refuses what the task does not have
@@ -95,7 +98,8 @@ def command(
 def _workload(
     found: Survey,
     way: Solver,
-    engine: LocalEngine,
+    n_shards: int | None,
+    n_jobs: int | None,
     max_iter: int | None,
     m: int,
     dtype: str | None,
@@ -105,13 +109,15 @@ def _workload(
         values = found.nbytes - _INDEX_BYTES * (found.rows + 1)
         stored = max(1, values // (found.dtype.itemsize + _INDEX_BYTES))
     epochs = way.default_epochs if max_iter is None else max_iter
+    itemsize = int(np.dtype(dtype).itemsize if dtype else found.dtype.itemsize)
+    engine = LocalEngine(n_shards or default_shards(stored * itemsize), n_jobs)
     return Workload(
         n=found.rows,
         d=found.features,
         m=max(m, 1),
         stored=stored,
         sparse=found.sparse,
-        itemsize=int(np.dtype(dtype).itemsize if dtype else found.dtype.itemsize),
+        itemsize=itemsize,
         epochs=epochs,
         products=way.mean_products(epochs),
         gathers=way.gathers,

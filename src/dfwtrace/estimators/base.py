@@ -22,15 +22,13 @@ from dfwtrace.estimators.following import Following
 from dfwtrace.history import Record
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.result import Result
-from dfwtrace.shards import slice_rows
+from dfwtrace.shards import default_shards, slice_rows
 from dfwtrace.solving import solve
 from dfwtrace.tasks import ScoresTask
 from dfwtrace.validation import check_count, check_positive, describe
 
 # Rows that are multiplied at once when scores are not kept: their scores stay in cache.
 _ROWS_AT_ONCE = 1024
-# From so many bytes of features on, shards keep a second thread busy.
-_BYTES_WORTH_SHARDS = 1 << 20
 
 
 class TraceNormEstimator(
@@ -165,7 +163,8 @@ class TraceNormEstimator(
             )
         if is_frame(X):
             return None  # the default there
-        n_shards = _default_shards(X) if self.n_shards is None else self.n_shards
+        numbers = X.data if sp.issparse(X) else X
+        n_shards = default_shards(numbers.nbytes) if self.n_shards is None else self.n_shards
         return LocalEngine(check_count("n_shards", n_shards, 1), self._threads())
 
     def _threads(self) -> int | None:
@@ -329,9 +328,3 @@ def label_columns(y: Any) -> str | Sequence[str]:
         f"y must be the name of a column, or a list of names, where X is a DataFrame, "
         f"got {describe(y)}."
     )
-
-
-def _default_shards(X: Matrix) -> int:
-    """By the data alone, so that the bits are the same on every machine."""
-    numbers = X.data if sp.issparse(X) else X
-    return 8 if numbers.nbytes >= _BYTES_WORTH_SHARDS else 1
