@@ -77,7 +77,10 @@ def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
         if code != INTERRUPTED:  # which is what typer makes of Ctrl-C
             return code
         sentence = _interrupted()
-    except BrokenPipeError:  # the reader, say `head`, has seen enough
+    except (BrokenPipeError, SystemExit) as ended:  # the reader, say `head`, has seen enough
+        # typer makes an exit of it; whatever else ends the interpreter is not ours to stop.
+        if not isinstance(ended.__context__ or ended, BrokenPipeError):
+            raise
         # At once: threads of Arrow that still read ahead do not survive the interpreter's end.
         os._exit(FAILED)
     except (KeyboardInterrupt, typer.Abort):
