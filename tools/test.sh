@@ -39,7 +39,7 @@ finish() {
 }
 
 failed=0
-: >"$logs/surface" # shown as it comes, and it may come late
+touch "$logs"/{core,spark,cluster,surface} # shown as they come, and some come late
 # shellcheck disable=SC2046
 run core "not spark" $(printf -- '--ignore=%s ' $surface) &
 core=$!
