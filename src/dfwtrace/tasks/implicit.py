@@ -103,7 +103,7 @@ class ImplicitTask:
                 transposed += R.T @ XU
         s.tangent = (products, transposed) if b is None else None
         s._image = (W.U.copy(), images)
-        return s
+        return self._residual_is_new(s)
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
         """The state at the intercept b."""
@@ -129,6 +129,10 @@ class ImplicitTask:
     def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
         state.ahead, state.tangent = state.expected, None
         state.value, state.inner = self._pass(state, slice(None), decay, q, v)
+        return self._residual_is_new(state)
+
+    def _residual_is_new(self, state: ScoresState) -> ScoresState:
+        """The state after a pass, with what else belongs to it."""
         return state
 
     def _pass(
@@ -191,20 +195,7 @@ class ImplicitTask:
 class DenseTask(ImplicitTask):
     """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
 
-    def renew(
-        self,
-        state: ScoresState,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
-    ) -> ScoresState:
-        state = super().renew(state, shard, W, b, centre)
-        state.grad = super().gradient(state)
-        return state
-
-    def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
-        state = super()._advance(state, decay, q, v)
+    def _residual_is_new(self, state: ScoresState) -> ScoresState:
         state.grad = super().gradient(state)
         return state
 
