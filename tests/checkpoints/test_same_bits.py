@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from tests.checkpoints.runs import StopAfter, StopError, assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
+from dfwtrace import certificate
 from dfwtrace.lmo import Adaptive, Constant, Lanczos, Power, TheoremLinear, TheoremLog
 
 EPOCHS = 6
@@ -194,8 +195,11 @@ def test_a_run_that_stalls(data: Any, tmp_path: Path) -> None:
     check_every_stop(dt.LeastSquares(), *data[LS], tmp_path, stops, 5, expected, **options)
 
 
-def test_a_wide_matrix_whose_certificate_comes_from_lanczos(tmp_path: Path) -> None:
+def test_a_wide_matrix_whose_certificate_comes_from_lanczos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With few directions in W, "accelerated" bounds σ₁ by products: each such bound counts."""
+    monkeypatch.setattr(certificate, "SMALL_ENTRIES", 0)
     X, Y, _ = dt.datasets.make_multitask(n=300, d=100, m=90, rank=2, noise=0.1, seed=4)
     options = options_of("implicit", solver="accelerated", tol=1e-8, epochs=200, certify_every=3)
     options["radius"] = 0.9
