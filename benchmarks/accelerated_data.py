@@ -21,7 +21,7 @@ TIMED = True
 TARGET = 1.0
 
 _TOL = 1e-4
-_PATIENCE = 10.0
+_PATIENCE, _LEAST_TIME = 10.0, 5.0
 # For the choice of a radius, a fit need not be as good, and may take so many seconds.
 _ROUGH_TOL, _ROUGH_TIME = 1e-2, 20.0
 _RADII = {
@@ -79,7 +79,7 @@ def _compare(name: str, split: data.Split, repeat: int) -> Row:
                 radius=radius,
                 solver="accelerated",
                 tol=_TOL,
-                max_time=_PATIENCE * seconds[best],
+                max_time=max(_LEAST_TIME, _PATIENCE * seconds[best]),
                 progress=False,
             )
         )

@@ -278,11 +278,11 @@ def test_a_worker_that_falls_silent_during_assembly_is_named(
 def test_loading_may_take_as_long_as_there_are_signs_of_life(
     assembly: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "SILENCE", 0.3)
-    made = assembly(n_shards=1, n_workers=1, start_timeout=0.2)
+    monkeypatch.setattr(lines, "SILENCE", 0.8)
+    made = assembly(n_shards=1, n_workers=1, start_timeout=1.0)
     with Impostor(made.invitation) as worker:
         control = worker.greet()
-        for _ in range(12):
+        for _ in range(30):
             time.sleep(0.05)
             send(control, pack(Kind.ALIVE, 0, [0.0]))
         worker.ready(control)
