@@ -176,6 +176,6 @@ class FactoredTask:
 
 
 def _scratch(state: FactoredState) -> Array:
-    """Memory for the scores of one block: taken anew for each, it would cost a fifth of a pass."""
+    """Memory for the scores of one block, taken once in a pass: page faults cost time."""
     first = next(iter(state.X)).rows  # the longest
     return np.empty((first.stop - first.start, state.scores.shape[1]), state.X.dtype)
