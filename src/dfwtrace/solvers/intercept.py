@@ -18,10 +18,12 @@ from dfwtrace.solvers.quasi_newton import Memory
 
 # Steps for one W at the most, and tries for one step.
 _STEPS, _TRIES = 200, 60
-# A step must lower F by the first share of what its slope promises, and leave at most the second of
-# the slope (Wolfe's rules): where probabilities are all but 0 and 1, F is nearly linear in b, and
-# only steps that go on until its slope changes tell anything of its curvature.
-_ENOUGH, _LEFT = 1e-4, 0.9
+# A step must leave at most the first share of its slope (Wolfe's rule): where probabilities are all
+# but 0 and 1, F is nearly linear in b, and only steps that go on until its slope changes tell
+# anything of its curvature. One that goes beyond the lowest F, where the slope is positive, must
+# lower F by the second share of what the slope promised (Armijo's rule), or leave at most the third
+# of the slope where rounding hides whether it did.
+_LEFT, _ENOUGH, _LITTLE = 0.9, 1e-4, 0.5
 # b is good enough when another step would lower F by less than this share of its rounding error,
 # or of F itself: a certified gap of 1e-8·F is then off by a thousandth of it at the most.
 _SHARE_OF_ROUNDING = 1e-3
@@ -114,18 +116,23 @@ class Intercept:
         return direction
 
     def _step(self, direction: FloatArray, slope: float) -> bool:
-        """To b + t·direction with a t that keeps Wolfe's rules, by bisection; False if none is."""
+        """To b + t·direction with a t that keeps the rules, by bisection; False if none is.
+
+        The slopes decide where they can, since large scores make F's own rounding error large: F is
+        convex, so it has fallen wherever its slope is still negative.
+        """
         b, before, gradient = self.b, self.objective, self._gradient
-        allowance = self._precision * abs(before) / 32.0
+        rounding = self._precision * abs(before)
         least, most, t = 0.0, np.inf, 1.0
         for _ in range(_TRIES):
             self._go_to(b + t * direction)
-            if self.objective > before + _ENOUGH * t * slope + allowance:
-                most = t
-            elif float(direction @ self._gradient) < _LEFT * slope and (
-                self.objective < before - allowance  # else F is flat here, and its slope is noise
-            ):
+            left, rise = float(direction @ self._gradient), self.objective - before
+            if left < _LEFT * slope and rise < rounding / -32.0:  # else its slope is noise
                 least = t
+            elif left > 0.0 and rise > _ENOUGH * t * slope and (
+                rise > rounding or left > -_LITTLE * slope
+            ):
+                most = t
             else:
                 self._memory.remember(t * direction, self._gradient - gradient)
                 return True
