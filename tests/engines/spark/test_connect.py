@@ -58,7 +58,7 @@ print("frame")
 refused(ValueError, "n_workers must be given", lambda: solve(dt.SparkEngine(spark), X, y))
 refused(TypeError, "Spark Connect", lambda: dt.SparkMapReduceEngine(spark))
 # An address that leads nowhere, as from behind a firewall.
-lost = dt.SparkEngine(spark, 4, 2, host="127.0.0.1", bind="127.0.0.2", start_timeout=8.0)
+lost = dt.SparkEngine(spark, 4, 2, host="127.0.0.1", bind="127.0.0.2", start_timeout=20.0)
 refused(ConnectionError, "no way from", lambda: solve(lost, X, y))
 print("refusals")
 assert not [thread for thread in threading.enumerate() if thread.name.startswith("dfwtrace")]

@@ -83,8 +83,9 @@ def serve(invitation: Invitation, index: int, program: Any, load: Load, n_jobs: 
 
 def _call(invitation: Invitation, host: str, port: int, advice: str) -> socket.socket:
     """A connection to the driver or to a parent, both sides proven; tries until the time is up."""
-    # Half of the driver's patience, so that it still hears why nobody came.
-    deadline = time.monotonic() + 0.5 * invitation.start_timeout
+    # A quarter of the driver's patience, so that it still hears why nobody came: workers take their
+    # time to start, and Spark takes it again to tell how they ended.
+    deadline = time.monotonic() + 0.25 * invitation.start_timeout
     while True:
         try:
             sock = socket.create_connection((host, port), timeout=handshake.TIME)
