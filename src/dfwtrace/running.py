@@ -59,6 +59,7 @@ def run(
         radius,
         quadratic=bool(getattr(setup.task, "quadratic", False)),
         tells_objective=not missing_methods(setup.task, ["loss"]),
+        tells_curvature=not missing_methods(setup.task, ["curvature_product"]),
         seed=seed,
         precision=rounding,
         # In gram form the dense gradient is there, and tells all.

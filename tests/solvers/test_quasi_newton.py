@@ -27,11 +27,12 @@ def memory_of(pairs: Pairs, size: int = SIZE) -> Memory:
     return memory
 
 
-def dense_direction(pairs: Pairs, g: Array) -> Array:
-    """-H g with H from γI by the BFGS formula for every pair, the oldest first."""
+def dense_direction(pairs: Pairs, g: Array, first: Array | None = None) -> Array:
+    """-H g with H from γ·first (I) by the BFGS formula for every pair, the oldest first."""
     dx, dg = pairs[-1]
     eye = np.eye(g.size)
-    H = eye * float(dx @ dg) / float(dg @ dg)
+    first = eye if first is None else first
+    H = first * float(dx @ dg) / float(dg @ first @ dg)
     for dx, dg in pairs:
         rho = 1.0 / float(dx @ dg)
         left = eye - rho * np.outer(dx, dg)
@@ -46,6 +47,16 @@ def test_the_direction_is_that_of_the_dense_matrix(count: int) -> None:
     assert direction is not None
     np.testing.assert_allclose(direction, dense_direction(pairs, g), rtol=1e-7, atol=1e-10)
     assert float(direction @ g) < 0.0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_metric_takes_the_place_of_the_unit_matrix(count: int) -> None:
+    pairs, g = curved_pairs(count), rng.standard_normal(SIZE)
+    first = np.diag(np.arange(1.0, SIZE + 1.0))
+    direction = memory_of(pairs).direction(g, lambda v: first @ v)
+    assert direction is not None
+    expected = dense_direction(pairs, g, first)
+    np.testing.assert_allclose(direction, expected, rtol=1e-7, atol=1e-10)
 
 
 def test_the_last_pair_is_met_exactly() -> None:

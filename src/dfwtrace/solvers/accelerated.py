@@ -17,6 +17,7 @@ from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.solvers.looking import look_around
+from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
 from dfwtrace.solvers.problem import Problem, Tangent, Value
 from dfwtrace.solvers.projection import Step, View, norm_on
 from dfwtrace.solvers.quasi_newton import Memory
@@ -31,6 +32,8 @@ _WORTHWHILE = 0.1
 _QUICK = 0.7
 # And not if the rank goes on growing: far from the optimum it may be larger than it will be there.
 _GROWTHS = 3
+# One that makes the passes so much dearer must promise more than to lower the gap.
+_DEARER = 1.5
 # Quasi-Newton steps until the next look around; then twice as many, and so on up to the last.
 _FIRST_LOOK, _LAST_LOOK = 8, 64
 # A step must lower F by this share of what its slope promises (Armijo's rule).
@@ -70,7 +73,7 @@ class _Descent:
 
     # What a run that goes on must know, beside W and the value there.
     _REMEMBERED = (
-        *("_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain"),
+        *("_sigma", "_orthonormal", "_spare", "_reach", "_lipschitz", "_projecting", "_last_gain"),
         *("_growths", "_wait", "_since_look", "_gap_at_look", "_last_gap", "_objective_at_look"),
         *("_in_vain", "_gamma"),
     )
@@ -91,6 +94,8 @@ class _Descent:
         self._orthonormal = False  # the factors of W
         self._spare = np.zeros((problem.shape[1], 0))  # right vectors that were nearly taken in
         self._memory = Memory(0)
+        self._stiff: Stiffness | None = None  # not known before a quasi-Newton step needs it
+        self._reach = 1.0  # of the first quasi-Newton step
         self._lipschitz = 0.0  # L of the projected steps; not known before the first
         self._projecting, self._last_gain = True, np.inf
         self._growths = 0  # projected steps in a row that have made W's rank much larger
@@ -117,6 +122,7 @@ class _Descent:
             "numbers": {name: getattr(self, name) for name in self._REMEMBERED},
             "point": None if point is None else (point.x, tuple(point.tangent), point.gradient),
             "changes": self._memory.memory(),
+            "stiff": None if self._stiff is None else tuple(self._stiff),
             "random": self._rng.bit_generator.state,
         }
 
@@ -127,6 +133,8 @@ class _Descent:
             x, tangent, gradient = memory["point"]
             self._point = BallPoint(x, self._W, Tangent(*tangent), gradient)
         self._memory.restore(memory["changes"])
+        if memory["stiff"] is not None:
+            self._stiff = Stiffness(*memory["stiff"])
         self._rng.bit_generator.state = memory["random"]
 
     def return_to(self, W: LowRankMatrix) -> None:
@@ -180,7 +188,9 @@ class _Descent:
         self._gap_at_look, self._since_look = self._gap(view.sigma), 0
         self._objective_at_look = self._value.objective
         self._wait = min(2 * self._wait, _LAST_LOOK)
-        return promised > given or self._lacks(view)
+        # Every pass that follows is; those of a few columns cost about the same.
+        dearer = max(1.0, step.W.rank / (self._W.rank + _EXTRA))
+        return promised > dearer * given or (dearer < _DEARER and self._lacks(view))
 
     def _lacks(self, view: View) -> bool:
         """Whether most of the gap comes from directions that W's factors do not have."""
@@ -274,7 +284,7 @@ class _Descent:
         if lacked:  # the gap is seen in more directions from here on
             self._last_gap = max(self._last_gap, self._gap(self._sigma))
         self._orthonormal = True
-        self._memory = Memory(point.x.size)
+        self._memory, self._reach = Memory(point.x.size), 1.0
         self._projecting = gain <= _QUICK * self._last_gain and self._growths < _GROWTHS
         self._last_gain = gain if self._projecting else np.inf
         self._objective_at_look, self._since_look = point.tangent.objective, 0
@@ -288,13 +298,18 @@ class _Descent:
         if point is None:
             return False
         self._since_look += 1
-        direction, shortest = self._memory.direction(point.gradient), 1e-4
-        if direction is None:  # the first after a projected step: a tenth of the way, or far less
+        if self._stiff is None:
+            self._stiff = stiffness(self._problem)
+        metric = Metric(point.x, self._problem.shape, self._stiff)
+        direction, shortest = self._memory.direction(point.gradient, metric.inverse), 1e-4
+        if direction is None:  # the first after a projected step, by the curvature seen there
             shortest = 1e-10
-            length = float(np.linalg.norm(point.gradient))
+            q = float(point.x @ point.x) / (2.0 * self._problem.radius)
+            direction = metric.inverse(point.gradient) * (-self._reach * q * q / self._lipschitz)
+            length = float(np.linalg.norm(direction))
             if length == 0.0:
                 return False
-            direction = point.gradient * (-0.1 * float(np.linalg.norm(point.x)) / length)
+            direction *= min(1.0, 0.1 * float(np.linalg.norm(point.x)) / length)
         slope, t = float(direction @ point.gradient), 1.0
         while t > shortest:
             tried = evaluate(self._problem, point.x + t * direction)
@@ -303,6 +318,8 @@ class _Descent:
             level = rise <= self._noise and float(direction @ tried.gradient) <= -0.8 * slope
             if rise <= _ENOUGH * t * slope or level:
                 self._memory.remember(tried.x - point.x, tried.gradient - point.gradient)
+                # F is not convex in x: as long as it curves downwards, go further.
+                self._reach = 10.0 * self._reach if self._memory.empty else 1.0
                 self._accept(tried, t)
                 self._orthonormal = False
                 return True

@@ -129,8 +129,10 @@ class Intercept:
             left, rise = float(direction @ self._gradient), self.objective - before
             if left < _LEFT * slope and rise < rounding / -32.0:  # else its slope is noise
                 least = t
-            elif left > 0.0 and rise > _ENOUGH * t * slope and (
-                rise > rounding or left > -_LITTLE * slope
+            elif (
+                left > 0.0
+                and rise > _ENOUGH * t * slope
+                and (rise > rounding or left > -_LITTLE * slope)
             ):
                 most = t
             else:

@@ -54,6 +54,8 @@ class Problem:
         Whether F is quadratic along lines.
     tells_objective : bool
         Whether the task has a `loss`.
+    tells_curvature : bool
+        Whether the task has a `curvature_product`.
     seed : int
         The seed that all workers share.
     precision : float
@@ -72,6 +74,7 @@ class Problem:
         *,
         quadratic: bool = False,
         tells_objective: bool = True,
+        tells_curvature: bool = False,
         seed: int = 0,
         precision: float = 0.0,
         deflates: bool = False,
@@ -83,6 +86,7 @@ class Problem:
         self.radius = radius
         self.quadratic = quadratic
         self.tells_objective = tells_objective
+        self.tells_curvature = tells_curvature
         self.seed = seed
         self.precision = precision
         self.deflates = deflates
@@ -200,6 +204,10 @@ class Problem:
             failure_probability=failure_probability,
         )
 
+    def curvature_times(self, U: FloatArray) -> FloatArray:
+        """H U, where ∇²F ⪯ I ⊗ H."""
+        return require_finite(self.workers.sum("curvature_product", U), "the curvature")
+
     def setting(self) -> Setting:
         """What the oracle may know."""
         return Setting(self.radius, self.shape, self.seed, self._constants)
@@ -211,15 +219,13 @@ class Problem:
         σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
         """
 
-        def curvature(u: FloatArray) -> FloatArray:
-            return self.workers.sum("curvature_product", u)
-
         def bound(process: GolubKahan) -> float:
             return process.run(_CONSTANTS_STEPS).upper_bound(FAILURE_PROBABILITY)
 
         rng = np.random.default_rng([self.seed, 0xC0])
         d, m = self.shape
-        largest = bound(GolubKahan(curvature, curvature, rng.standard_normal(d)))
+        times = self.curvature_times
+        largest = bound(GolubKahan(times, times, rng.standard_normal(d)))
         gradient = GolubKahan(
             self.gradient.times, self.gradient.transpose_times, rng.standard_normal(m)
         )

@@ -52,8 +52,13 @@ class Memory:
         if curvature > 1e-10 * float(np.linalg.norm(dx)) * float(np.linalg.norm(dg)):
             self._pairs.append((dx, dg, 1.0 / curvature))
 
-    def direction(self, g: FloatArray) -> FloatArray | None:
-        """-H g by the two-loop recursion (Nocedal, 1980); None before the first pair."""
+    def direction(
+        self, g: FloatArray, first: Callable[[FloatArray], FloatArray] = np.positive
+    ) -> FloatArray | None:
+        """-H g by the two-loop recursion (Nocedal, 1980); None before the first pair.
+
+        `first` multiplies by what H is, up to a factor, where the pairs say nothing.
+        """
         if not self._pairs:
             return None
         q, shares = g.copy(), []
@@ -62,7 +67,7 @@ class Memory:
             shares.append(share)
             q -= share * dg
         dx, dg, inverse = self._pairs[-1]
-        q *= 1.0 / (inverse * float(dg @ dg))
+        q = first(q) / (inverse * float(dg @ first(dg)))
         for (dx, dg, inverse), share in zip(self._pairs, reversed(shares), strict=True):
             q += (share - inverse * float(dg @ q)) * dx
         return -q

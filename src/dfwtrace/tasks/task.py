@@ -27,7 +27,7 @@ class Task(Protocol[State]):
     - ``gradient(state) -> array (d, m)``: for the oracle that gathers it.
     - ``inner(state) -> float``: ⟨W, ∇F_j(W)⟩, if it is cheaper than from the factors of W.
     - ``curvature_product(state, U) -> array (d, k)``: H U with ∇²F_j ⪯ I_m ⊗ H, for the schedules
-      that need the curvature constant C_F.
+      that need the curvature constant C_F. The accelerated solver makes use of it if it is there.
     - ``expect(state, v) -> state``: the next update will be followed by ``matvec(state, v)``, so
       that both may happen in one pass over memory.
     - ``tangent(state) -> array``: [F_j(W), ⟨W, ∇F_j(W)⟩, ∇F_j V, ∇F_jᵀ U] in one pass, for the

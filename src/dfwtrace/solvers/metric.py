@@ -1,0 +1,91 @@
+"""How curved F is, about, in the coordinates x = (A, B, z) of the ball.
+
+With ∇²F ≈ c·(H ⊗ I) and W = ABᵀ, changing A by D adds c/2·⟨D, H D BᵀB⟩ to F in second order, and
+changing B by D adds c/2·⟨D, D AᵀHA⟩. So F is flat along columns of A and B that make up little of
+W, and steep along features that are large in all rows. L-BFGS, which knows the last few steps only,
+is slow in x where that is so; relative to this metric it is not. Without H, it is the metric of
+scaled gradient descent (Tong, Ma and Chi, 2021).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.solvers.problem import Problem
+
+# Directions of the features that are looked at, and products with H that find them.
+_DIRECTIONS, _PRODUCTS = 12, 4
+# One direction is at most so many times as steep as the least of those: nothing beyond is known.
+_STEEPEST = 1e3
+# The constraint's own curvature is the same along all columns; so is this share of the largest.
+_EVEN = 0.1
+
+
+class Stiffness(NamedTuple):
+    """H ≈ h·(I + E diag(excess) Eᵀ) for some h, with the columns of E orthonormal.
+
+    Parameters
+    ----------
+    directions : array of shape (d, k)
+        E.
+    excess : array of shape (k,)
+        Not negative.
+    """
+
+    directions: FloatArray
+    excess: FloatArray
+
+
+def stiffness(problem: Problem) -> Stiffness:
+    """The features' leading directions, by subspace iteration; none if the task does not tell H."""
+    d = problem.shape[0]
+    none = Stiffness(np.zeros((d, 0)), np.zeros(0))
+    if not problem.tells_curvature:
+        return none
+    start = np.random.default_rng([problem.seed, 0x57F]).standard_normal((d, min(d, _DIRECTIONS)))
+    for _ in range(_PRODUCTS):
+        Q = np.linalg.qr(start).Q
+        start = problem.curvature_times(Q)
+    values, turn = np.linalg.eigh(Q.T @ start)
+    least = max(float(values[0]), float(values[-1]) / _STEEPEST)
+    return Stiffness(Q @ turn, np.maximum(values / least, 1.0) - 1.0) if least > 0.0 else none
+
+
+class Metric:
+    """The metric at x, up to a factor.
+
+    Parameters
+    ----------
+    x : array
+        (A, B, z) one behind the other.
+    shape : (d, m)
+    stiff : Stiffness
+    """
+
+    def __init__(self, x: FloatArray, shape: tuple[int, int], stiff: Stiffness) -> None:
+        d, m = shape
+        self._shape, self._stiff = (d, m, (x.size - 1) // (d + m)), stiff
+        A, B = self._blocks(x)
+        along = stiff.directions.T @ A
+        self._of_A, self._turn_A = np.linalg.eigh(B.T @ B)
+        self._of_B, self._turn_B = np.linalg.eigh(A.T @ A + (along.T * stiff.excess) @ along)
+        self._even = _EVEN * float(self._of_A[-1])
+
+    def _blocks(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        d, m, rank = self._shape
+        return x[: d * rank].reshape(d, rank), x[d * rank : -1].reshape(m, rank)
+
+    def inverse(self, g: FloatArray) -> FloatArray:
+        """Its inverse, times g."""
+        (E, excess), even = self._stiff, self._even
+        of_A, of_B = self._blocks(g)
+        left = of_A @ self._turn_A
+        along, plain = E.T @ left, self._of_A + even
+        steep = self._of_A * (1.0 + excess)[:, None] + even
+        left = (left / plain + E @ (along / steep - along / plain)) @ self._turn_A.T
+        right = (of_B @ self._turn_B / (self._of_B + even)) @ self._turn_B.T
+        slack = g[-1:] / (float(self._of_A.mean()) + even)
+        return np.concatenate([left.ravel(), right.ravel(), slack])

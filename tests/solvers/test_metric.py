@@ -1,0 +1,135 @@
+"""The metric against the matrix that it stands for, and the stiff directions against the data's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, solve
+from dfwtrace.engines import Ledger
+from dfwtrace.rows import ArrayRows
+from dfwtrace.setup import Examiner
+from dfwtrace.solvers import Problem
+from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
+from dfwtrace.tasks import ScoresTask, ShardProgram
+
+Array = npt.NDArray[np.float64]
+D, M = 30, 4
+
+
+def stiff_of(d: int, count: int, seed: int = 0) -> Stiffness:
+    rng = np.random.default_rng(seed)
+    return Stiffness(np.linalg.qr(rng.standard_normal((d, count))).Q, 9.0 * rng.random(count))
+
+
+@pytest.mark.parametrize(("rank", "count"), [(1, 0), (3, 0), (3, 2), (1, 5), (7, 3)])
+def test_the_inverse_is_that_of_the_dense_matrix(rank: int, count: int) -> None:
+    """H ⊗ BᵀB on A and I ⊗ AᵀHA on B, and an even part everywhere."""
+    d, m, rng = 5, 4, np.random.default_rng(rank)
+    stiff = stiff_of(d, count)
+    A, B = rng.standard_normal((d, rank)), rng.standard_normal((m, rank))
+    x = np.concatenate([A.ravel(), B.ravel(), [0.3]])
+    E, excess = stiff
+    H, along = np.eye(d) + (E * excess) @ E.T, B.T @ B
+    values = np.linalg.eigvalsh(along)
+    even = 0.1 * values[-1]
+    dense = np.zeros((x.size, x.size))
+    dense[: d * rank, : d * rank] = np.kron(H, along)
+    dense[d * rank : -1, d * rank : -1] = np.kron(np.eye(m), A.T @ H @ A)
+    dense[-1, -1] = values.mean()
+    dense += even * np.eye(x.size)
+    g = rng.standard_normal(x.size)
+    np.testing.assert_allclose(
+        Metric(x, (d, m), stiff).inverse(g), np.linalg.solve(dense, g), rtol=1e-9
+    )
+
+
+def test_other_factors_of_the_same_matrix_give_the_same_step() -> None:
+    """A rotation of the columns of A and B changes neither W nor where a step leads."""
+    d, m, rank, rng = 6, 5, 3, np.random.default_rng(0)
+    stiff, turn = stiff_of(d, 2), np.linalg.qr(rng.standard_normal((rank, rank))).Q
+    x, g = rng.standard_normal((2, (d + m) * rank + 1))
+
+    def turned(v: Array) -> Array:
+        return np.append((v[:-1].reshape(d + m, rank) @ turn).ravel(), v[-1])
+
+    step = Metric(x, (d, m), stiff).inverse(g)
+    other = Metric(turned(x), (d, m), stiff).inverse(turned(g))
+    np.testing.assert_allclose(other, turned(step), rtol=1e-9, atol=1e-12)
+
+
+@contextmanager
+def problem_with(X: Array, task: ScoresTask, form: str, tells: bool = True) -> Iterator[Problem]:
+    shape = (X.shape[1], M)
+    y = np.ones((len(X), M)) if task.name == "least squares" else np.arange(len(X)) % M
+    rows = ArrayRows.examined(X, y, Examiner(task))
+    workers = LocalEngine(3, 1).start(ShardProgram(task.represent(form), shape), rows)
+    try:
+        ledger = Ledger(workers, workers.shard_rows)
+        problem = Problem(ledger, shape, 1.0, tells_curvature=tells)
+        problem.restart(LowRankMatrix.zeros(shape))
+        yield problem
+    finally:
+        workers.close()
+
+
+@pytest.mark.parametrize(
+    ("task", "form"),
+    [
+        (LeastSquares(), "gram"),
+        (LeastSquares(), "implicit"),
+        (Multinomial(), "implicit"),
+        (Multinomial(), "factored"),
+    ],
+    ids=str,
+)
+def test_the_features_that_stick_out_are_found(task: ScoresTask, form: str) -> None:
+    rng = np.random.default_rng(0)
+    scale = np.ones(D)
+    scale[[3, 11]] = 20.0, 8.0
+    X = rng.standard_normal((400, D)) * scale
+    with problem_with(X, task, form) as problem:
+        directions, excess = stiffness(problem)
+    np.testing.assert_allclose(directions.T @ directions, np.eye(directions.shape[1]), atol=1e-12)
+    assert excess.min() >= 0.0
+    values, vectors = np.linalg.eigh(X.T @ X)
+    for place in (-1, -2):
+        assert abs(directions[:, place] @ vectors[:, place]) > 0.999
+        # The least of the directions that were looked at is about as flat as all others.
+        assert 0.3 < (1.0 + excess[place]) / (values[place] / np.median(values)) < 3.0
+    assert excess[:-2].max() < 2.0
+
+
+@pytest.mark.parametrize(
+    ("X", "tells"),
+    [(np.zeros((20, D)), True), (np.ones((20, D)), False)],
+    ids=["no features", "no word of the curvature"],
+)
+def test_where_nothing_is_known_no_direction_is_stiff(X: Array, tells: bool) -> None:
+    with problem_with(X, Multinomial(), "implicit", tells) as problem:
+        directions, excess = stiffness(problem)
+    assert directions.shape == (D, 0)
+    assert excess.shape == (0,)
+
+
+def test_no_direction_is_taken_for_endlessly_stiff() -> None:
+    with problem_with(np.outer(np.arange(20.0), np.ones(3)), Multinomial(), "implicit") as problem:
+        _, excess = stiffness(problem)
+    np.testing.assert_allclose(excess.max(), 999.0)
+
+
+def test_features_of_different_size_take_few_epochs() -> None:
+    """One feature that is large in all rows, as spaces are among the characters of a text."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 20))
+    X[:, 0] = 40.0
+    y = (X[:, 1:] @ rng.standard_normal((19, 6))).argmax(axis=1)
+    options: Any = {"radius": 20.0, "solver": "accelerated", "tol": 1e-6, "epochs": 1000}
+    result = solve(Multinomial(6), X, y, **options)
+    assert result.status == "optimal"
+    assert len(result.history) <= 120
