@@ -52,15 +52,18 @@ class Row:
 Measure = Callable[[], float | Sequence[float]]
 
 
-def in_turn(repeat: int, measures: Mapping[str, Measure]) -> dict[str, np.ndarray]:
+def in_turn(
+    repeat: int, measures: Mapping[str, Measure], *, warm_up: bool = True
+) -> dict[str, np.ndarray]:
     """Take every measure once as a warm-up, then `repeat` times, one after the other in each round.
 
     Whatever else the machine does meanwhile then slows all of them alike, so that ratios within a
     round stand where times do not. The warm-up compiles, fills caches and touches memory pages; its
     values are dropped. The last axis of what is returned is that of the rounds.
     """
-    for measure in measures.values():
-        measure()
+    if warm_up:
+        for measure in measures.values():
+            measure()
     rounds = [[measure() for measure in measures.values()] for _ in range(repeat)]
     values = (np.moveaxis(np.array(taken), 0, -1) for taken in zip(*rounds, strict=True))
     return dict(zip(measures, values, strict=True))

@@ -141,7 +141,7 @@ def test_no_point_is_outside_the_ball_and_its_length_does_not_matter(scale: floa
 @pytest.mark.parametrize("rank", [1, 3])
 def test_trimming_nothing_keeps_the_matrix_and_all_lengths(rank: int) -> None:
     x, other = point(5, rank), point(6, rank)
-    change = trimmed(x, (D, M), 0.0)
+    change = trimmed(x, x, (D, M), 0.0)
     assert change(x).size == x.size
     np.testing.assert_allclose(matrix(change(x)), matrix(x), atol=1e-13)
     assert change(x) @ change(x) == pytest.approx(x @ x)
@@ -154,7 +154,7 @@ def test_columns_that_are_rotated_copies_are_trimmed_without_loss() -> None:
     stacked = np.random.default_rng(7).standard_normal((D + M, 2))
     columns = np.column_stack([stacked, 3.0 * stacked[:, 0], np.zeros(D + M)])
     x = np.append(columns.ravel(), 0.7)
-    change = trimmed(x, (D, M), 1e-10)
+    change = trimmed(x, x, (D, M), 1e-10)
     assert (change(x).size - 1) // (D + M) == 2
     np.testing.assert_allclose(matrix(change(x)), matrix(x), atol=1e-12)
     assert change(x) @ change(x) == pytest.approx(x @ x)
@@ -164,13 +164,28 @@ def test_trimming_drops_no_more_than_its_mass() -> None:
     weights = np.array([1.0, 0.3, 1e-2, 1e-3])
     x = np.append((np.random.default_rng(8).standard_normal((D + M, 4)) * weights).ravel(), 0.2)
     for mass in (1e-9, 1e-5, 1e-3, 0.5):
-        lost = 0.5 * (x @ x - np.sum(trimmed(x, (D, M), mass)(x) ** 2))
+        lost = 0.5 * (x @ x - np.sum(trimmed(x, x, (D, M), mass)(x) ** 2))
         assert -1e-12 <= lost <= mass
-    sizes = [trimmed(x, (D, M), mass)(x).size for mass in (1e-9, 1e-4, 1e-2)]
+    sizes = [trimmed(x, x, (D, M), mass)(x).size for mass in (1e-9, 1e-4, 1e-2)]
     assert sizes[0] > sizes[1] > sizes[2]
 
 
 def test_one_column_always_stays() -> None:
     x = point(9, 3)
-    assert trimmed(x, (D, M), 1e9)(x).size == D + M + 1
-    assert trimmed(point(9, 1), (D, M), 1e9)(point(9, 1)).size == D + M + 1
+    assert trimmed(x, x, (D, M), 1e9)(x).size == D + M + 1
+    assert trimmed(point(9, 1), point(9, 1), (D, M), 1e9)(point(9, 1)).size == D + M + 1
+
+
+def test_columns_that_want_to_grow_stay() -> None:
+    """Where -gradient points along a column, F falls as it grows, however short it is."""
+    weights = np.array([1.0, 0.5, 1e-3, 1e-3])
+    columns = np.linalg.qr(np.random.default_rng(10).standard_normal((D + M, 4))).Q * weights
+    x = np.append(columns.ravel(), 0.2)
+    gradient = np.append((columns * [1.0, 1.0, 1.0, -1.0]).ravel(), 0.0)
+    # Of the same length, they are any turn of each other, unless one is a little longer.
+    x[3:-1:4] *= 1.1
+    gradient[3:-1:4] *= 1.1
+    kept = trimmed(x, gradient, (D, M), 1e-3)(x)
+    assert (kept.size - 1) // (D + M) == 3
+    lost = trimmed(x, x, (D, M), 1e-3)(x)
+    assert (lost.size - 1) // (D + M) == 2

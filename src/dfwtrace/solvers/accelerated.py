@@ -15,12 +15,11 @@ import numpy as np
 
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
+from dfwtrace.solvers.factor_steps import FactorSteps
 from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.looking import look_around
-from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
+from dfwtrace.solvers.looking import beyond, look_around
 from dfwtrace.solvers.problem import Problem, Tangent, Value
 from dfwtrace.solvers.projection import Step, View, norm_on
-from dfwtrace.solvers.quasi_newton import Memory
 
 # Directions of a look around beyond those of W: so many, and a quarter of W's rank.
 _EXTRA = 8
@@ -32,12 +31,13 @@ _WORTHWHILE = 0.1
 _QUICK = 0.7
 # And not if the rank goes on growing: far from the optimum it may be larger than it will be there.
 _GROWTHS = 3
-# One that makes the passes so much dearer must promise more than to lower the gap.
+# One that makes the passes so much dearer must promise more than to lower the gap, unless there is
+# nothing else left to do.
 _DEARER = 1.5
+# Subspace iterations in a look from quasi-Newton steps, which cost little beside those steps.
+_REFINEMENTS = 2
 # Quasi-Newton steps until the next look around; then twice as many, and so on up to the last.
 _FIRST_LOOK, _LAST_LOOK = 8, 64
-# A step must lower F by this share of what its slope promises (Armijo's rule).
-_ENOUGH = 1e-4
 # A projected step gives up when L would have to be so many times what it was.
 _STEEPEST = 1e12
 # Steps within F's rounding error after which it ends, if the gap does not fall either.
@@ -73,7 +73,7 @@ class _Descent:
 
     # What a run that goes on must know, beside W and the value there.
     _REMEMBERED = (
-        *("_sigma", "_orthonormal", "_spare", "_reach", "_lipschitz", "_projecting", "_last_gain"),
+        *("_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain"),
         *("_growths", "_wait", "_since_look", "_gap_at_look", "_last_gap", "_objective_at_look"),
         *("_in_vain", "_gamma"),
     )
@@ -93,9 +93,7 @@ class _Descent:
         self._point: BallPoint | None = None  # zero has no factors
         self._orthonormal = False  # the factors of W
         self._spare = np.zeros((problem.shape[1], 0))  # right vectors that were nearly taken in
-        self._memory = Memory(0)
-        self._stiff: Stiffness | None = None  # not known before a quasi-Newton step needs it
-        self._reach = 1.0  # of the first quasi-Newton step
+        self._steps = FactorSteps(problem)
         self._lipschitz = 0.0  # L of the projected steps; not known before the first
         self._projecting, self._last_gain = True, np.inf
         self._growths = 0  # projected steps in a row that have made W's rank much larger
@@ -121,8 +119,7 @@ class _Descent:
         return {
             "numbers": {name: getattr(self, name) for name in self._REMEMBERED},
             "point": None if point is None else (point.x, tuple(point.tangent), point.gradient),
-            "changes": self._memory.memory(),
-            "stiff": None if self._stiff is None else tuple(self._stiff),
+            "steps": self._steps.memory(),
             "random": self._rng.bit_generator.state,
         }
 
@@ -132,9 +129,7 @@ class _Descent:
         if memory["point"] is not None:
             x, tangent, gradient = memory["point"]
             self._point = BallPoint(x, self._W, Tangent(*tangent), gradient)
-        self._memory.restore(memory["changes"])
-        if memory["stiff"] is not None:
-            self._stiff = Stiffness(*memory["stiff"])
+        self._steps.restore(memory["steps"])
         self._rng.bit_generator.state = memory["random"]
 
     def return_to(self, W: LowRankMatrix) -> None:
@@ -180,9 +175,11 @@ class _Descent:
     def _better_project(self, view: View) -> bool:
         """Whether a projected step promises more than the last quasi-Newton steps gave, each.
 
-        Or if most of the gap comes from directions that W's factors do not have.
+        Or if most of the gap comes from directions that W's factors do not have, and they are not
+        too many.
         """
         step = self._projected(view)
+        self._spare = step.spare  # so that the looks add up to a subspace iteration
         promised = -step.slope - 0.5 * self._lipschitz * step.squared
         given = (self._objective_at_look - self._value.objective) / max(1, self._since_look)
         self._gap_at_look, self._since_look = self._gap(view.sigma), 0
@@ -190,7 +187,8 @@ class _Descent:
         self._wait = min(2 * self._wait, _LAST_LOOK)
         # Every pass that follows is; those of a few columns cost about the same.
         dearer = max(1.0, step.W.rank / (self._W.rank + _EXTRA))
-        return promised > dearer * given or (dearer < _DEARER and self._lacks(view))
+        settled = self._in_vain > 0 or self._gap(self._sigma) <= self._target
+        return promised > dearer * given or (self._lacks(view) and (settled or dearer < _DEARER))
 
     def _lacks(self, view: View) -> bool:
         """Whether most of the gap comes from directions that W's factors do not have."""
@@ -215,6 +213,8 @@ class _Descent:
         random = self._rng.standard_normal((W.shape[1], extra - spare.shape[1]))
         others = np.hstack([spare, random])
         others /= np.maximum(np.linalg.norm(others, axis=0), np.finfo(np.float64).tiny)
+        if not self._projecting:  # no projected step is near that would go on with them
+            others = beyond(gradient, W.V, others, _REFINEMENTS)
         images = np.hstack([known, gradient.times(others) if extra else known[:, :0]])
         self._looks += 1
         if self._lipschitz == 0.0:  # the first step shall reach the boundary
@@ -235,7 +235,7 @@ class _Descent:
         q = float(point.x @ point.x) / (2.0 * self._problem.radius)
         rise = 0.01 * max(0.0, self._gap(self._sigma))
         mass = min(rise / self._sigma, np.sqrt(2.0 * rise / self._lipschitz))
-        change = trimmed(point.x, self._problem.shape, mass * q)
+        change = trimmed(point.x, point.gradient, self._problem.shape, mass * q)
         x = change(point.x)
         if x.size == point.x.size:
             return
@@ -244,7 +244,7 @@ class _Descent:
         if tried.tangent.objective > point.tangent.objective + allowed:
             self._problem.restart(self._W)
             return
-        self._memory = self._memory.map(change)
+        self._steps.change(change)
         self._accept(tried, self._gamma)
         self._orthonormal = False
 
@@ -269,7 +269,7 @@ class _Descent:
         while True:
             step = self._projected(view)
             if -step.slope <= least or self._lipschitz > _STEEPEST * first:
-                self._lipschitz = first
+                self._lipschitz, self._projecting = first, False
                 problem.restart(self._W)
                 return False
             point = evaluate_at(problem, step.W)
@@ -284,7 +284,7 @@ class _Descent:
         if lacked:  # the gap is seen in more directions from here on
             self._last_gap = max(self._last_gap, self._gap(self._sigma))
         self._orthonormal = True
-        self._memory, self._reach = Memory(point.x.size), 1.0
+        self._steps.begin_at(point)
         self._projecting = gain <= _QUICK * self._last_gain and self._growths < _GROWTHS
         self._last_gain = gain if self._projecting else np.inf
         self._objective_at_look, self._since_look = point.tangent.objective, 0
@@ -293,39 +293,17 @@ class _Descent:
         return True
 
     def _quasi_newton_step(self) -> bool:
-        """x⁺ = x + t p along the direction of L-BFGS, t = 1 unless F is not low enough there."""
-        point = self._point
-        if point is None:
+        """x⁺ along the direction of L-BFGS."""
+        if self._point is None:
             return False
         self._since_look += 1
-        if self._stiff is None:
-            self._stiff = stiffness(self._problem)
-        metric = Metric(point.x, self._problem.shape, self._stiff)
-        direction, shortest = self._memory.direction(point.gradient, metric.inverse), 1e-4
-        if direction is None:  # the first after a projected step, by the curvature seen there
-            shortest = 1e-10
-            q = float(point.x @ point.x) / (2.0 * self._problem.radius)
-            direction = metric.inverse(point.gradient) * (-self._reach * q * q / self._lipschitz)
-            length = float(np.linalg.norm(direction))
-            if length == 0.0:
-                return False
-            direction *= min(1.0, 0.1 * float(np.linalg.norm(point.x)) / length)
-        slope, t = float(direction @ point.gradient), 1.0
-        while t > shortest:
-            tried = evaluate(self._problem, point.x + t * direction)
-            rise = tried.tangent.objective - point.tangent.objective
-            # Where rounding hides whether F falls, its slope tells (Hager and Zhang, 2005).
-            level = rise <= self._noise and float(direction @ tried.gradient) <= -0.8 * slope
-            if rise <= _ENOUGH * t * slope or level:
-                self._memory.remember(tried.x - point.x, tried.gradient - point.gradient)
-                # F is not convex in x: as long as it curves downwards, go further.
-                self._reach = 10.0 * self._reach if self._memory.empty else 1.0
-                self._accept(tried, t)
-                self._orthonormal = False
-                return True
-            t *= min(0.5, max(0.1, -slope * t / (2.0 * (rise - slope * t))))
-        self._problem.restart(self._W)
-        return False
+        taken = self._steps.take(self._point, self._lipschitz, self._noise)
+        if taken is None:
+            self._problem.restart(self._W)
+            return False
+        self._accept(taken.point, taken.t)
+        self._orthonormal = False
+        return True
 
     def _accept(self, point: BallPoint, gamma: float) -> None:
         gain = self._value.objective - point.tangent.objective

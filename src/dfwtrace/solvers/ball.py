@@ -16,6 +16,9 @@ from dfwtrace._typing import FloatArray
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.solvers.problem import Problem, Tangent
 
+# Of the squared length of the longest column: shorter ones are nothing but rounding errors.
+_ROUNDING = 1e-16
+
 
 class BallPoint(NamedTuple):
     """A point x = (A, B, z), the W that it stands for, and F there with its gradient in x."""
@@ -65,20 +68,24 @@ def _gradient(
 
 
 def trimmed(
-    x: FloatArray, shape: tuple[int, int], mass: float
+    x: FloatArray, gradient: FloatArray, shape: tuple[int, int], mass: float
 ) -> Callable[[FloatArray], FloatArray]:
     """Coordinates with fewer columns: a map for x, and for differences of x and of gradients.
 
     A rotation of the columns of A and B together changes neither W nor any length. After the one
     that sorts them by ½(‖a‖² + ‖b‖²), the last ones are dropped as long as together they have no
-    more than `mass` of that, which is at least as much as W loses in trace norm, times q.
+    more than `mass` of that, which is at least as much as W loses in trace norm, times q. But not
+    those along which F falls as they grow.
     """
     d, m = shape
     rank = (x.size - 1) // (d + m)
     stacked = x[:-1].reshape(d + m, rank)
     values, turn = np.linalg.eigh(stacked.T @ stacked)
-    dropped = int(np.searchsorted(np.cumsum(0.5 * values), mass))
-    turn = turn[:, min(dropped, rank - 1) :]
+    slopes = np.einsum("ij,ij->j", stacked @ turn, gradient[:-1].reshape(d + m, rank) @ turn)
+    growing = (slopes < 0.0) & (values > _ROUNDING * values[-1])
+    dropped = (np.cumsum(0.5 * values) < mass) & ~growing
+    dropped[-1] = False
+    turn = turn[:, ~dropped]
 
     def change(vector: FloatArray) -> FloatArray:
         columns = vector[:-1].reshape(d + m, rank) @ turn

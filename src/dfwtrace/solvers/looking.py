@@ -45,3 +45,14 @@ def look_around(
     Q = np.hstack([W.U, beyond])
     g = np.hstack([tangent.transposed, gradient.transpose_times(beyond)])
     return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
+
+
+def beyond(
+    gradient: GradientOperator, V: FloatArray, others: FloatArray, iterations: int
+) -> FloatArray:
+    """Subspace iterations with GᵀG for its leading right vectors outside the span of V."""
+    span = np.linalg.qr(V).Q
+    for _ in range(iterations):
+        others = gradient.transpose_times(gradient.times(np.linalg.qr(others).Q))
+        others -= span @ (span.T @ others)
+    return np.linalg.qr(others).Q

@@ -39,19 +39,25 @@ class Stiffness(NamedTuple):
     excess: FloatArray
 
 
+def evenness(problem: Problem) -> Stiffness:
+    """H ≈ h·I: nothing is known of the features."""
+    return Stiffness(np.zeros((problem.shape[0], 0)), np.zeros(0))
+
+
 def stiffness(problem: Problem) -> Stiffness:
     """The features' leading directions, by subspace iteration; none if the task does not tell H."""
-    d = problem.shape[0]
-    none = Stiffness(np.zeros((d, 0)), np.zeros(0))
     if not problem.tells_curvature:
-        return none
+        return evenness(problem)
+    d = problem.shape[0]
     start = np.random.default_rng([problem.seed, 0x57F]).standard_normal((d, min(d, _DIRECTIONS)))
     for _ in range(_PRODUCTS):
         Q = np.linalg.qr(start).Q
         start = problem.curvature_times(Q)
     values, turn = np.linalg.eigh(Q.T @ start)
     least = max(float(values[0]), float(values[-1]) / _STEEPEST)
-    return Stiffness(Q @ turn, np.maximum(values / least, 1.0) - 1.0) if least > 0.0 else none
+    if not least > 0.0:
+        return evenness(problem)
+    return Stiffness(Q @ turn, np.maximum(values / least, 1.0) - 1.0)
 
 
 class Metric:

@@ -1,0 +1,104 @@
+"""Quasi-Newton steps in W's factors: L-BFGS on F as a function of x = (A, B, z), see `ball`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.solvers.ball import BallPoint, evaluate
+from dfwtrace.solvers.metric import Metric, Stiffness, evenness, stiffness
+from dfwtrace.solvers.problem import Problem
+from dfwtrace.solvers.quasi_newton import Memory
+
+# A step must lower F by this share of what its slope promises (Armijo's rule).
+_ENOUGH = 1e-4
+# The shortest share of a step that is tried, and of one that nothing is known of.
+_SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10
+# Stiff directions are not looked for where fewer steps than these are enough.
+_FEW = 4
+# The first step goes at most this share of ‖x‖, and so much further while F curves downwards.
+_FARTHEST, _FURTHER = 0.1, 10.0
+
+
+class Taken(NamedTuple):
+    """Where a step led, and the share of it that was taken."""
+
+    point: BallPoint
+    t: float
+
+
+class FactorSteps:
+    """The steps from one point to the next, and what is remembered of them."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._pairs = Memory(0)
+        self._reach = 1.0  # of the first step
+        self._stiff: Stiffness | None = None  # not known before it is needed
+
+    def memory(self) -> dict[str, Any]:
+        """What a run that goes on must know."""
+        stiff = None if self._stiff is None else tuple(self._stiff)
+        return {"pairs": self._pairs.memory(), "reach": self._reach, "stiff": stiff}
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        self._pairs.restore(memory["pairs"])
+        self._reach = memory["reach"]
+        self._stiff = None if memory["stiff"] is None else Stiffness(*memory["stiff"])
+
+    def begin_at(self, point: BallPoint) -> None:
+        """Forget the steps: they were of another place."""
+        self._pairs, self._reach = Memory(point.x.size), 1.0
+
+    def change(self, change: Callable[[FloatArray], FloatArray]) -> None:
+        """Go on in other coordinates."""
+        self._pairs = self._pairs.map(change)
+
+    def take(self, point: BallPoint, lipschitz: float, noise: float) -> Taken | None:
+        """x + t p along the direction p of L-BFGS, t = 1 unless F is not low enough there.
+
+        Parameters
+        ----------
+        point : BallPoint
+        lipschitz : float
+            F's curvature in W where it was last seen: for the first step.
+        noise : float
+            What rounding may do to a difference of F.
+
+        Returns
+        -------
+        Taken or None
+            None if no step is low enough; the shards' states are then anywhere.
+        """
+        direction, shortest = self._direction(point, lipschitz)
+        slope, t = float(direction @ point.gradient), 1.0
+        while slope < 0.0 and t > shortest:
+            tried = evaluate(self._problem, point.x + t * direction)
+            rise = tried.tangent.objective - point.tangent.objective
+            # Where rounding hides whether F falls, its slope tells (Hager and Zhang, 2005).
+            level = rise <= noise and float(direction @ tried.gradient) <= -0.8 * slope
+            if rise <= _ENOUGH * t * slope or level:
+                self._pairs.remember(tried.x - point.x, tried.gradient - point.gradient)
+                # F is not convex in x, and a step where it curves downwards tells nothing.
+                self._reach = _FURTHER * self._reach if self._pairs.empty else 1.0
+                return Taken(tried, t)
+            t *= min(0.5, max(0.1, -slope * t / (2.0 * (rise - slope * t))))
+        return None
+
+    def _direction(self, point: BallPoint, lipschitz: float) -> tuple[FloatArray, float]:
+        """p, and the least share of it to try."""
+        if self._stiff is None and self._pairs.count >= _FEW:
+            self._stiff = stiffness(self._problem)
+        x, g = point.x, point.gradient
+        metric = Metric(x, self._problem.shape, self._stiff or evenness(self._problem))
+        direction = self._pairs.direction(g, metric.inverse)
+        if direction is not None:
+            return direction, _SHORTEST
+        # W = ABᵀ/q, so that a curvature L in W is one of L/q² in A and B, times the metric.
+        q = float(x @ x) / (2.0 * self._problem.radius)
+        direction = metric.inverse(g) * (-self._reach * q * q / lipschitz)
+        length, farthest = float(np.linalg.norm(direction)), _FARTHEST * float(np.linalg.norm(x))
+        return direction * (farthest / max(length, farthest)), _SHORTEST_FIRST
