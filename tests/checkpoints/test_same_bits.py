@@ -212,7 +212,7 @@ def test_a_wide_matrix_whose_certificate_comes_from_lanczos(
 
 def test_many_quasi_newton_steps_with_looks_in_between(tmp_path: Path) -> None:
     X, Y, _ = dt.datasets.make_multitask(n=120, d=30, m=25, rank=2, noise=0.1, seed=4)
-    options = options_of("implicit", solver="accelerated", tol=1e-5, epochs=64, certify_every=3)
+    options = options_of("implicit", solver="accelerated", tol=1e-10, epochs=64, certify_every=3)
     expected = dt.solve(dt.LeastSquares(), X, Y, **options)
     last = len(expected.history)
     assert last > 60
