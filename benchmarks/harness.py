@@ -57,6 +57,8 @@ def in_turn(
 ) -> dict[str, np.ndarray]:
     """Take every measure once as a warm-up, then `repeat` times, one after the other in each round.
 
+    Without `warm_up` for what has been warmed up otherwise.
+
     Whatever else the machine does meanwhile then slows all of them alike, so that ratios within a
     round stand where times do not. The warm-up compiles, fills caches and touches memory pages; its
     values are dropped. The last axis of what is returned is that of the rounds.

@@ -216,6 +216,8 @@ def test_many_quasi_newton_steps_with_looks_in_between(tmp_path: Path) -> None:
     expected = dt.solve(dt.LeastSquares(), X, Y, **options)
     last = len(expected.history)
     assert last > 60
+    # What the features' leading directions are is among what must be remembered.
+    assert "curvature_product" in [made["method"] for made in expected.rounds]
     stops = [3, last // 2]
     check_every_stop(dt.LeastSquares(), X, Y, tmp_path, stops, 2, expected, **options)
 

@@ -67,6 +67,7 @@ def run() -> Iterator[Run]:
                 radius,
                 precision=8.0 * float(np.finfo(np.float32 if single else np.float64).eps),
                 deflates=True,
+                tells_curvature=True,
             )
             W = LowRankMatrix.zeros((D, M)) if start is None else start
             return problem, list(accelerated(problem, W, problem.begin(W), epochs))

@@ -96,7 +96,6 @@ def test_the_features_that_stick_out_are_found(task: ScoresTask, form: str) -> N
     with problem_with(X, task, form) as problem:
         directions, excess = stiffness(problem)
     np.testing.assert_allclose(directions.T @ directions, np.eye(directions.shape[1]), atol=1e-12)
-    assert excess.min() >= 0.0
     values, vectors = np.linalg.eigh(X.T @ X)
     for place in (-1, -2):
         assert abs(directions[:, place] @ vectors[:, place]) > 0.999
@@ -107,9 +106,10 @@ def test_the_features_that_stick_out_are_found(task: ScoresTask, form: str) -> N
 
 @pytest.mark.parametrize(
     ("X", "tells"),
-    [(np.zeros((20, D)), True), (np.ones((20, D)), False)],
-    ids=["no features", "no word of the curvature"],
+    [(np.zeros((20, D)), True), (np.ones((20, D)), False), (np.full((20, D), 1e160), True)],
+    ids=["no features", "no word of the curvature", "no number for the curvature"],
 )
+@pytest.mark.filterwarnings("ignore:overflow")
 def test_where_nothing_is_known_no_direction_is_stiff(X: Array, tells: bool) -> None:
     with problem_with(X, Multinomial(), "implicit", tells) as problem:
         directions, excess = stiffness(problem)

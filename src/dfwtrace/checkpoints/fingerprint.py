@@ -16,6 +16,9 @@ from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.setup import Setup
 from dfwtrace.tasks import GramTask
 
+# What a run remembers, and how it goes on from there; another number for each change of it.
+_LAYOUT = 2
+
 
 def fingerprint(
     setup: Setup, digests: Sequence[FloatArray], radius: float, seed: int, start: LowRankMatrix
@@ -27,8 +30,8 @@ def fingerprint(
     """
     facts = setup.rows.facts
     return {
-        # What a run remembers, and how, is not the same in all of them.
         "version of dfwtrace": version("dfwtrace"),
+        "layout of the checkpoint": _LAYOUT,
         "task": _task(setup.task),
         "radius": radius,
         "solver": told(setup.solver),

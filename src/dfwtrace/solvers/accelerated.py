@@ -31,10 +31,10 @@ _WORTHWHILE = 0.1
 _QUICK = 0.7
 # And not if the rank goes on growing: far from the optimum it may be larger than it will be there.
 _GROWTHS = 3
-# One that makes the passes so much dearer must promise more than to lower the gap, unless there is
+# That W lacks directions is no reason for one that makes the passes so much dearer, unless there is
 # nothing else left to do.
 _DEARER = 1.5
-# Subspace iterations in a look from quasi-Newton steps, which cost little beside those steps.
+# Subspace iterations in a look between quasi-Newton steps, of which there are many more.
 _REFINEMENTS = 2
 # Quasi-Newton steps until the next look around; then twice as many, and so on up to the last.
 _FIRST_LOOK, _LAST_LOOK = 8, 64
@@ -170,7 +170,9 @@ class _Descent:
     def _time_to_look(self) -> bool:
         gap = self._gap(self._sigma)
         reached = gap <= self._target < self._gap_at_look
-        return reached or gap <= 0.1 * self._gap_at_look or self._since_look >= self._wait
+        last_chance = self._in_vain == _PATIENCE
+        due = last_chance or self._since_look >= self._wait
+        return reached or due or gap <= 0.1 * self._gap_at_look
 
     def _better_project(self, view: View) -> bool:
         """Whether a projected step promises more than the last quasi-Newton steps gave, each.
@@ -182,10 +184,10 @@ class _Descent:
         self._spare = step.spare  # so that the looks add up to a subspace iteration
         promised = -step.slope - 0.5 * self._lipschitz * step.squared
         given = (self._objective_at_look - self._value.objective) / max(1, self._since_look)
-        self._gap_at_look, self._since_look = self._gap(view.sigma), 0
+        self._gap_at_look, self._since_look = self._gap(self._sigma), 0
         self._objective_at_look = self._value.objective
         self._wait = min(2 * self._wait, _LAST_LOOK)
-        # Every pass that follows is; those of a few columns cost about the same.
+        # What the passes after it cost, over what they cost now; a few columns make no difference.
         dearer = max(1.0, step.W.rank / (self._W.rank + _EXTRA))
         settled = self._in_vain > 0 or self._gap(self._sigma) <= self._target
         return promised > dearer * given or (self._lacks(view) and (settled or dearer < _DEARER))
@@ -205,7 +207,10 @@ class _Descent:
             extra *= 2
 
     def _view(self, extra: int) -> View:
-        """The view from W's right factors, those nearly taken in last time, and random vectors."""
+        """The view from W's right factors, those nearly taken in last time, and random vectors.
+
+        Where no projected step follows that would do so, the last two are improved first.
+        """
         W, gradient, point = self._W, self._problem.gradient, self._point
         known = np.zeros((W.shape[0], 0)) if point is None else point.tangent.products
         extra = max(0, min(extra, min(W.shape) - W.rank))
@@ -213,7 +218,7 @@ class _Descent:
         random = self._rng.standard_normal((W.shape[1], extra - spare.shape[1]))
         others = np.hstack([spare, random])
         others /= np.maximum(np.linalg.norm(others, axis=0), np.finfo(np.float64).tiny)
-        if not self._projecting:  # no projected step is near that would go on with them
+        if extra and not self._projecting:
             others = beyond(gradient, W.V, others, _REFINEMENTS)
         images = np.hstack([known, gradient.times(others) if extra else known[:, :0]])
         self._looks += 1
@@ -269,7 +274,8 @@ class _Descent:
         while True:
             step = self._projected(view)
             if -step.slope <= least or self._lipschitz > _STEEPEST * first:
-                self._lipschitz, self._projecting = first, False
+                self._lipschitz, self._projecting, self._last_gain = first, False, np.inf
+                self._objective_at_look, self._since_look = known, 0
                 problem.restart(self._W)
                 return False
             point = evaluate_at(problem, step.W)

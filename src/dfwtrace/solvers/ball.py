@@ -17,7 +17,7 @@ from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.solvers.problem import Problem, Tangent
 
 # Of the squared length of the longest column: shorter ones are nothing but rounding errors.
-_ROUNDING = 1e-16
+_ROUNDING = 1e-14
 
 
 class BallPoint(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.solvers.ball import BallPoint, evaluate
-from dfwtrace.solvers.metric import Metric, Stiffness, evenness, stiffness
+from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
 from dfwtrace.solvers.problem import Problem
 from dfwtrace.solvers.quasi_newton import Memory
 
@@ -17,10 +17,9 @@ from dfwtrace.solvers.quasi_newton import Memory
 _ENOUGH = 1e-4
 # The shortest share of a step that is tried, and of one that nothing is known of.
 _SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10
-# Stiff directions are not looked for where fewer steps than these are enough.
-_FEW = 4
-# The first step goes at most this share of ‖x‖, and so much further while F curves downwards.
-_FARTHEST, _FURTHER = 0.1, 10.0
+# The first step goes by the curvature, or so many times as far as the one before if F has curved
+# downwards there, but at most this share of ‖x‖.
+_FURTHER, _FARTHEST = 10.0, 0.1
 
 
 class Taken(NamedTuple):
@@ -37,7 +36,7 @@ class FactorSteps:
         self._problem = problem
         self._pairs = Memory(0)
         self._reach = 1.0  # of the first step
-        self._stiff: Stiffness | None = None  # not known before it is needed
+        self._stiff: Stiffness | None = None  # not known before the first step
 
     def memory(self) -> dict[str, Any]:
         """What a run that goes on must know."""
@@ -71,7 +70,8 @@ class FactorSteps:
         Returns
         -------
         Taken or None
-            None if no step is low enough; the shards' states are then anywhere.
+            None if no step is low enough, or none leads downhill; the shards' states are then
+            anywhere.
         """
         direction, shortest = self._direction(point, lipschitz)
         slope, t = float(direction @ point.gradient), 1.0
@@ -83,21 +83,22 @@ class FactorSteps:
             if rise <= _ENOUGH * t * slope or level:
                 self._pairs.remember(tried.x - point.x, tried.gradient - point.gradient)
                 # F is not convex in x, and a step where it curves downwards tells nothing.
-                self._reach = _FURTHER * self._reach if self._pairs.empty else 1.0
+                self._reach = min(_FURTHER * self._reach, 1e10) if self._pairs.empty else 1.0
                 return Taken(tried, t)
             t *= min(0.5, max(0.1, -slope * t / (2.0 * (rise - slope * t))))
         return None
 
     def _direction(self, point: BallPoint, lipschitz: float) -> tuple[FloatArray, float]:
         """p, and the least share of it to try."""
-        if self._stiff is None and self._pairs.count >= _FEW:
+        if self._stiff is None:
             self._stiff = stiffness(self._problem)
         x, g = point.x, point.gradient
-        metric = Metric(x, self._problem.shape, self._stiff or evenness(self._problem))
+        metric = Metric(x, self._problem.shape, self._stiff)
         direction = self._pairs.direction(g, metric.inverse)
         if direction is not None:
             return direction, _SHORTEST
-        # W = ABᵀ/q, so that a curvature L in W is one of L/q² in A and B, times the metric.
+        # W = ABᵀ/q, so that a curvature L in W is one of L/q² in A and B, times the metric. If L was
+        # seen in a stiff direction, the step is too short, and the next one makes up for it.
         q = float(x @ x) / (2.0 * self._problem.radius)
         direction = metric.inverse(g) * (-self._reach * q * q / lipschitz)
         length, farthest = float(np.linalg.norm(direction)), _FARTHEST * float(np.linalg.norm(x))

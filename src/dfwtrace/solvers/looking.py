@@ -41,9 +41,9 @@ def look_around(
     Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
     if tangent is None:
         return View(Q, (W.V * W.s) @ (W.U.T @ Q), gradient.transpose_times(Q))
-    beyond = Q[:, W.rank :]
-    Q = np.hstack([W.U, beyond])
-    g = np.hstack([tangent.transposed, gradient.transpose_times(beyond)])
+    added = Q[:, W.rank :]
+    Q = np.hstack([W.U, added])
+    g = np.hstack([tangent.transposed, gradient.transpose_times(added)])
     return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
 
 
@@ -51,7 +51,9 @@ def beyond(
     gradient: GradientOperator, V: FloatArray, others: FloatArray, iterations: int
 ) -> FloatArray:
     """Subspace iterations with GᵀG for its leading right vectors outside the span of V."""
-    span = np.linalg.qr(V).Q
+    values, turn = np.linalg.eigh(V.T @ V)
+    kept = values > 1e-10 * values.max(initial=0.0)  # columns may depend on each other
+    span = V @ turn[:, kept] / np.sqrt(values[kept])
     for _ in range(iterations):
         others = gradient.transpose_times(gradient.times(np.linalg.qr(others).Q))
         others -= span @ (span.T @ others)

@@ -1,10 +1,11 @@
 """How curved F is, about, in the coordinates x = (A, B, z) of the ball.
 
-With ∇²F ≈ c·(H ⊗ I) and W = ABᵀ, changing A by D adds c/2·⟨D, H D BᵀB⟩ to F in second order, and
+With ∇²F ≈ c·(I ⊗ H) and W = ABᵀ, changing A by D adds c/2·⟨D, H D BᵀB⟩ to F in second order, and
 changing B by D adds c/2·⟨D, D AᵀHA⟩. So F is flat along columns of A and B that make up little of
 W, and steep along features that are large in all rows. L-BFGS, which knows the last few steps only,
-is slow in x where that is so; relative to this metric it is not. Without H, it is the metric of
-scaled gradient descent (Tong, Ma and Chi, 2021).
+is slow in x where that is so; relative to this metric it is not. The constraint adds a curvature
+that is the same everywhere. Without H and that, it is the metric of scaled gradient descent (Tong,
+Ma and Chi, 2021).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dfwtrace._typing import FloatArray
 from dfwtrace.solvers.problem import Problem
 
 # Directions of the features that are looked at, and products with H that find them.
-_DIRECTIONS, _PRODUCTS = 12, 4
-# One direction is at most so many times as steep as the least of those: nothing beyond is known.
+_DIRECTIONS, _PRODUCTS = 12, 3
+# None is taken for more than so many times as steep as the least steep of them.
 _STEEPEST = 1e3
 # The constraint's own curvature is the same along all columns; so is this share of the largest.
 _EVEN = 0.1
@@ -53,6 +54,8 @@ def stiffness(problem: Problem) -> Stiffness:
     for _ in range(_PRODUCTS):
         Q = np.linalg.qr(start).Q
         start = problem.curvature_times(Q)
+        if not np.isfinite(start).all():
+            return evenness(problem)  # it would only have helped
     values, turn = np.linalg.eigh(Q.T @ start)
     least = max(float(values[0]), float(values[-1]) / _STEEPEST)
     if not least > 0.0:

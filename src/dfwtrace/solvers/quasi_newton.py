@@ -35,10 +35,6 @@ class Memory:
         self._pairs = deque(memory["pairs"], maxlen=memory["room"])
 
     @property
-    def count(self) -> int:
-        return len(self._pairs)
-
-    @property
     def empty(self) -> bool:
         return not self._pairs
 

@@ -19,7 +19,7 @@ class Invitation(NamedTuple):
     secret : bytes
     n_workers, n_shards, fan_in : int
     start_timeout : float
-        Seconds to find the driver, and each other.
+        Seconds in which all must have come; a worker tries for a quarter of them.
     largest_message : int
         Bytes of a frame at the most.
     """
