@@ -97,8 +97,8 @@ class FactorSteps:
         direction = self._pairs.direction(g, metric.inverse)
         if direction is not None:
             return direction, _SHORTEST
-        # W = ABᵀ/q, so that a curvature L in W is one of L/q² in A and B, times the metric. If L was
-        # seen in a stiff direction, the step is too short, and the next one makes up for it.
+        # W = ABᵀ/q, so a curvature L in W is one of L/q² in A and B, times the metric. Seen in a
+        # stiff direction, L makes the step too short, and the next one makes up for it.
         q = float(x @ x) / (2.0 * self._problem.radius)
         direction = metric.inverse(g) * (-self._reach * q * q / lipschitz)
         length, farthest = float(np.linalg.norm(direction)), _FARTHEST * float(np.linalg.norm(x))
