@@ -294,7 +294,6 @@ class _Descent:
         self._projecting = gain <= _QUICK * self._last_gain and self._growths < _GROWTHS
         self._last_gain = gain if self._projecting else np.inf
         self._objective_at_look, self._since_look = point.tangent.objective, 0
-        self._gap_at_look = self._gap(self._sigma)
         if -step.slope > 100.0 * self._noise:  # the curvature just seen, with some room
             self._lipschitz = max(1.1 * curvature, 0.3 * self._lipschitz)
         return True
