@@ -122,3 +122,14 @@ def test_a_checkpoint_that_lacks_something_is_refused(
         {},
     )
     assert "belongs to another run: the version of dfwtrace was None" in refusal(path)
+
+
+def test_a_checkpoint_of_another_layout_is_refused(
+    identity_and_memory: Any, tmp_path: Path
+) -> None:
+    """One of an earlier state of this version, whose memory would not be understood."""
+    path, identity = tmp_path / "run.ckpt", dict(identity_and_memory[0])
+    memory = {"is": "array", "name": "0", "by_column": False}
+    identity["layout of the checkpoint"] = 1
+    write_container(path, "checkpoint", {"identity": identity, "memory": memory}, {})
+    assert "the layout of the checkpoint was 1 and is 2" in refusal(path)

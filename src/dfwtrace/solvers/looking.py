@@ -8,7 +8,7 @@ from dfwtrace._typing import FloatArray
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.solvers.problem import Tangent
-from dfwtrace.solvers.projection import View
+from dfwtrace.solvers.projection import View, as_orthonormal
 
 
 def look_around(
@@ -51,9 +51,7 @@ def beyond(
     gradient: GradientOperator, V: FloatArray, others: FloatArray, iterations: int
 ) -> FloatArray:
     """Subspace iterations with GᵀG for its leading right vectors outside the span of V."""
-    values, turn = np.linalg.eigh(V.T @ V)
-    kept = values > 1e-10 * values.max(initial=0.0)  # columns may depend on each other
-    span = V @ turn[:, kept] / np.sqrt(values[kept])
+    span = as_orthonormal(V, V)
     for _ in range(iterations):
         others = gradient.transpose_times(gradient.times(np.linalg.qr(others).Q))
         others -= span @ (span.T @ others)

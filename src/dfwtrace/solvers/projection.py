@@ -128,6 +128,21 @@ def spectral_norm(T: FloatArray) -> float:
 
 def norm_on(image: FloatArray, factor: FloatArray) -> float:
     """‖G‖₂ on the span of a factor's columns, from their image G·factor."""
+    return spectral_norm(as_orthonormal(image, factor))
+
+
+def as_orthonormal(image: FloatArray, factor: FloatArray) -> FloatArray:
+    """The image of an orthonormal basis of a factor's columns, which may depend on each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> factor = np.array([[3.0, 6.0], [4.0, 8.0]])
+    >>> np.abs(as_orthonormal(factor, factor)).round(12)
+    array([[0.6],
+           [0.8]])
+    """
     values, vectors = np.linalg.eigh(factor.T @ factor)
     kept = values > 1e-10 * values.max(initial=0.0)
-    return spectral_norm((image @ vectors[:, kept]) / np.sqrt(values[kept]))
+    basis: FloatArray = (image @ vectors[:, kept]) / np.sqrt(values[kept])
+    return basis

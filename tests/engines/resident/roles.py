@@ -56,7 +56,8 @@ class Impostor:
         control = self.greet()
         self.ready(control, rows)
         host, port = receive(control, 4096).values()
-        return control, self.call(self.index, host=str(host), port=port)  # type: ignore[arg-type]
+        assert isinstance(port, int)
+        return control, self.call(self.index, host=str(host), port=port)
 
 
 class Team:
