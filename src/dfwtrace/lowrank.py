@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.columns import Columns
 from dfwtrace.validation import check_count
 
 #: `to_dense` refuses to build more than this many bytes unless it is told to.
@@ -39,35 +40,6 @@ class RankOne:
             and np.array_equal(self.u, other.u)
             and np.array_equal(self.v, other.v)
         )
-
-
-class _Factors:
-    """Growing columns of U and V with their weights; iterates share what they have in common."""
-
-    def __init__(self, U: Array, weights: FloatArray, V: Array, capacity: int) -> None:
-        self.used = weights.size
-        self.U = np.empty((U.shape[0], capacity), dtype=U.dtype, order="F")
-        self.V = np.empty((V.shape[0], capacity), dtype=V.dtype, order="F")
-        self.weights = np.empty(capacity)
-        self.U[:, : self.used] = U
-        self.V[:, : self.used] = V
-        self.weights[: self.used] = weights
-
-    def append(self, after: int, u: Array, weight: float, v: Array) -> _Factors:
-        """Put a column behind the first `after` ones, in place where nobody else has written."""
-        factors = self
-        if after != self.used or after == self.weights.size:  # someone else's column, or full
-            factors = _Factors(
-                self.U[:, :after],
-                self.weights[:after],
-                self.V[:, :after],
-                capacity=max(8, 2 * (after + 1)),
-            )
-        factors.U[:, after] = u
-        factors.V[:, after] = v
-        factors.weights[after] = weight
-        factors.used = after + 1
-        return factors
 
 
 class LowRankMatrix:
@@ -109,12 +81,12 @@ class LowRankMatrix:
             )
         if np.any(weights < 0):
             U = U * np.where(weights < 0, -1.0, 1.0).astype(U.dtype)
-        self._factors = _Factors(U, np.abs(weights), V, capacity=weights.size)
+        self._factors = Columns(U, np.abs(weights), V, capacity=weights.size)
         self._rank = weights.size
         self._scale = 1.0
 
     @classmethod
-    def _sharing(cls, factors: _Factors, rank: int, scale: float) -> LowRankMatrix:
+    def _sharing(cls, factors: Columns, rank: int, scale: float) -> LowRankMatrix:
         matrix = cls.__new__(cls)
         matrix._factors, matrix._rank, matrix._scale = factors, rank, scale
         return matrix

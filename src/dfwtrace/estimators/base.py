@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -17,15 +16,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dfwtrace._typing import Array, FloatArray, Matrix
-from dfwtrace.engines import Engine, LocalEngine, is_frame
+from dfwtrace.engines import Engine, is_frame
+from dfwtrace.estimators.engines import engine_for
 from dfwtrace.estimators.following import Following
 from dfwtrace.history import Record
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.result import Result
-from dfwtrace.shards import default_shards, slice_rows
+from dfwtrace.shards import slice_rows
 from dfwtrace.solving import solve
 from dfwtrace.tasks import ScoresTask
-from dfwtrace.validation import check_count, check_positive, describe
+from dfwtrace.validation import check_count, check_positive
 
 # Rows that are multiplied at once when scores are not kept: their scores stay in cache.
 _ROWS_AT_ONCE = 1024
@@ -153,31 +153,7 @@ class TraceNormEstimator(
         return None
 
     def _engine(self, X: Any) -> Engine | None:
-        if not isinstance(self.engine, str):
-            engine: Engine | None = self.engine
-            return engine
-        if self.engine != "local":
-            raise ValueError(
-                f"engine must be 'local' or an engine such as SparkEngine(spark), "
-                f"got {describe(self.engine)}."
-            )
-        if is_frame(X):
-            return None  # the default there
-        numbers = X.data if sp.issparse(X) else X
-        n_shards = default_shards(numbers.nbytes) if self.n_shards is None else self.n_shards
-        return LocalEngine(check_count("n_shards", n_shards, 1), self._threads())
-
-    def _threads(self) -> int | None:
-        """Threads as scikit-learn counts them: -1 is all processors, -2 all but one."""
-        if self.n_jobs is None:
-            return None
-        if isinstance(self.n_jobs, bool) or not isinstance(self.n_jobs, int | np.integer):
-            raise TypeError(f"n_jobs must be a whole number or None, got {describe(self.n_jobs)}.")
-        if self.n_jobs == 0:
-            raise ValueError("n_jobs must not be 0: -1 is all processors.")
-        if self.n_jobs > 0:
-            return int(self.n_jobs)
-        return max(1, (os.cpu_count() or 1) + 1 + int(self.n_jobs))
+        return engine_for(self.engine, X, self.n_shards, self.n_jobs)
 
     def _seed(self) -> int:
         """The workers' common seed; the same in every fit unless `random_state` says otherwise."""
@@ -301,30 +277,3 @@ class TraceNormEstimator(
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def check_rows_and_targets(
-    estimator: TraceNormEstimator, X: Any, y: Any, **targets: Any
-) -> tuple[Matrix, Array]:
-    """X and y as scikit-learn has them checked, X in float32 or float64 as it comes."""
-    checked: tuple[Matrix, Array] = validate_data(
-        estimator,
-        X,
-        y,
-        accept_sparse="csr",
-        dtype=[np.float64, np.float32],
-        accept_large_sparse=True,
-        **targets,
-    )
-    X, y = checked
-    return (X.tocsr() if sp.issparse(X) else X), y
-
-
-def label_columns(y: Any) -> str | Sequence[str]:
-    """What `fit` gets as y where X is a Spark DataFrame."""
-    if isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(c, str) for c in y)):
-        return y
-    raise TypeError(
-        f"y must be the name of a column, or a list of names, where X is a DataFrame, "
-        f"got {describe(y)}."
-    )

@@ -13,8 +13,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from dfwtrace._typing import Array
 from dfwtrace.engines import is_frame, number_labels
-from dfwtrace.estimators.base import TraceNormEstimator, check_rows_and_targets
+from dfwtrace.estimators.base import TraceNormEstimator
 from dfwtrace.estimators.following import Following
+from dfwtrace.estimators.inputs import check_rows_and_targets
 from dfwtrace.estimators.refusals import as_before_if_refused
 from dfwtrace.estimators.regressor import read_weights
 from dfwtrace.result import Result

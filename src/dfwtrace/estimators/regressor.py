@@ -10,8 +10,9 @@ from sklearn.callback import with_callbacks
 
 from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.engines import is_frame
-from dfwtrace.estimators.base import TraceNormEstimator, check_rows_and_targets, label_columns
+from dfwtrace.estimators.base import TraceNormEstimator
 from dfwtrace.estimators.following import Following
+from dfwtrace.estimators.inputs import check_rows_and_targets, label_columns
 from dfwtrace.estimators.refusals import as_before_if_refused
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.tasks import LeastSquares

@@ -13,8 +13,9 @@ from dfwtrace.engines.resident.reception import Reception
 from dfwtrace.engines.resident.service import Load, serve
 from dfwtrace.engines.resident.wire import Value
 from dfwtrace.engines.resident.workers import ResidentWorkers
+from dfwtrace.engines.spark.assembling import assemble
 from dfwtrace.engines.spark.job import BackgroundJob, run_job
-from dfwtrace.engines.spark.packing import assemble, keys_for, packed
+from dfwtrace.engines.spark.packing import keys_for, packed
 from dfwtrace.engines.spark.session import Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
 from dfwtrace.rows import ArrayRows, Examine

@@ -1,19 +1,24 @@
-"""Rows on their way to the workers: as bytes through Spark's shuffle, and back into shards."""
+"""Rows on their way to the workers, as bytes, each with the key of the group that it goes to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.engines.failures import RowsChangedError
 from dfwtrace.engines.spark.reading import Reading, partition_here
+from dfwtrace.engines.spark.row_bytes import (
+    PACKED_SCHEMA,
+    binaries,
+    changed,
+    dense_bytes,
+    sparse_bytes,
+)
 from dfwtrace.rows import Examine, Facts
-from dfwtrace.shards import Shard, slice_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,24 +26,11 @@ if TYPE_CHECKING:
 
     from dfwtrace.engines.spark.survey import FrameRows
 
-#: One row of the data: its group's key, its place among all rows, its features and its targets.
-#: A dense row of X, and a row of y, are the bytes of their numbers. A sparse row is a record for
-#: each stored entry: the column (int32, or int64 if X has more columns than that) and the value.
-PACKED_SCHEMA = "key int, row long, x binary, y binary"
-
 # Bytes handed to Spark at once. Arrow's offsets end at 2 GiB, and memory should not grow by that.
 _BATCH_BYTES = 16 << 20
 
 # Keys tried for each partition, beyond log n: one time in e¹² some partition gets none of them.
 _SPARE_DRAWS = 12.0
-
-
-def changed(what: str) -> RowsChangedError:
-    """The refusal of rows that are not the same, and what can be done about it."""
-    return RowsChangedError(
-        f"X must have the same rows in the same partitions whenever Spark computes it again, but "
-        f"{what}: persist the DataFrame, or write it to a file and read that."
-    )
 
 
 def packed(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[int]) -> DataFrame:
@@ -129,114 +121,17 @@ def pack(
     import pyarrow as pa
 
     n = int(X.shape[0])
-    x_bytes, x_bounds = _sparse_bytes(X, facts) if facts.sparse else _dense_bytes(X)
-    y_bytes, y_bounds = _dense_bytes(np.empty((n, 0)) if y is None else y)
+    x_bytes, x_bounds = sparse_bytes(X, facts) if facts.sparse else dense_bytes(X)
+    y_bytes, y_bounds = dense_bytes(np.empty((n, 0)) if y is None else y)
     for a, b in _pieces(x_bounds + y_bounds):
         rows = np.arange(first + a, first + b)
         columns = [
             pa.array(keys[np.searchsorted(ends, rows, side="right")], pa.int32()),
             pa.array(rows, pa.int64()),
-            _binary(x_bytes, x_bounds[a : b + 1]),
-            _binary(y_bytes, y_bounds[a : b + 1]),
+            binaries(x_bytes, x_bounds[a : b + 1]),
+            binaries(y_bytes, y_bounds[a : b + 1]),
         ]
         yield pa.RecordBatch.from_arrays(columns, ["key", "row", "x", "y"])
-
-
-def assemble(
-    batches: Iterable[pa.RecordBatch], facts: Facts, bounds: Sequence[tuple[int, int]], first: int
-) -> list[Shard]:
-    """Shards from packed rows that arrive in any order, to the same bits as `split_rows`.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Of `PACKED_SCHEMA`; all rows of these shards and no others.
-    facts : Facts
-    bounds : sequence of (start, stop)
-        The rows of the shards, each beginning where the one before it ends.
-    first : int
-        The index of the first shard.
-
-    Raises
-    ------
-    RowsChangedError
-        If a row is missing, comes twice or belongs elsewhere.
-    """
-    if not bounds:
-        return []
-    base, n = bounds[0][0], bounds[-1][1] - bounds[0][0]
-    X_stack = _SparseStack(n, facts) if facts.sparse else _Stack(n, facts.dtype, (facts.n_columns,))
-    targets = facts.targets
-    y_stack = None if targets is None else _Stack(n, targets.dtype, targets.row)
-    seen = np.zeros(n, bool)
-    arrived = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        places = batch.column("row").to_numpy() - base
-        if places.min() < 0 or places.max() >= n:
-            raise changed("rows came to a worker that they do not belong to")
-        seen[places] = True
-        arrived += len(places)
-        X_stack.put(places, *_cells(batch.column("x")))
-        if y_stack is not None:
-            y_stack.put(places, *_cells(batch.column("y")))
-    if not seen.all():
-        raise changed(f"row {base + int(np.argmin(seen))} is missing")
-    if arrived != n:
-        raise changed("some rows came twice")
-    X, y = X_stack.finish(), None if y_stack is None else y_stack.finish()
-    return [
-        Shard(first + i, slice_rows(X, a, b), None if y is None else y[a:b])
-        for i, (a, b) in enumerate((a - base, b - base) for a, b in bounds)
-    ]
-
-
-class _Stack:
-    """Rows of one dense array, put into their places as they arrive."""
-
-    def __init__(self, n: int, dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
-        self._rows = np.empty((n, *row), dtype)
-        self._row_bytes = dtype.itemsize * int(np.prod(row))
-
-    def put(self, places: Array, bounds: Array, cells: Array) -> None:
-        if (np.diff(bounds) != self._row_bytes).any():
-            raise changed("rows differ in length from those that were examined")
-        values = cells.view(self._rows.dtype).reshape(len(places), *self._rows.shape[1:])
-        self._rows[_slice_if_consecutive(places)] = values
-
-    def finish(self) -> Array:
-        return self._rows
-
-
-class _SparseStack:
-    """Rows of a CSR matrix. Their places are known only when all of them have arrived."""
-
-    def __init__(self, n: int, facts: Facts) -> None:
-        self._facts = facts
-        self._lengths = np.zeros(n, np.int64)
-        self._pieces: list[tuple[Array, Array, Array]] = []
-
-    def put(self, places: Array, bounds: Array, cells: Array) -> None:
-        entry = _entry(self._facts)
-        if (bounds % entry.itemsize).any():
-            raise changed("rows differ in kind from those that were examined")
-        self._lengths[places] = np.diff(bounds) // entry.itemsize
-        self._pieces.append((places, bounds // entry.itemsize, cells.view(entry)))
-
-    def finish(self) -> Matrix:
-        facts, n = self._facts, len(self._lengths)
-        bounds = np.concatenate(([0], np.cumsum(self._lengths)))
-        # The same as SciPy would take for all rows in one matrix: 32 bits wherever they do.
-        index = sp.get_index_dtype(maxval=max(facts.stored, facts.n_columns, facts.n_rows))
-        columns, data = np.empty(bounds[-1], index), np.empty(bounds[-1], facts.dtype)
-        while self._pieces:  # each one's memory goes back as soon as it is copied
-            places, starts, entries = self._pieces.pop()
-            shift = np.repeat(bounds[places] - starts[:-1], np.diff(starts))
-            target = _slice_if_consecutive(np.arange(len(entries)) + shift)
-            columns[target], data[target] = entries["column"], entries["value"]
-        parts = (data, columns, bounds.astype(index))
-        return sp.csr_array(parts, shape=(n, facts.n_columns))
 
 
 def _conformed(X: Matrix, y: Array | None, facts: Facts) -> tuple[Matrix, Array | None]:
@@ -257,26 +152,6 @@ def _conformed(X: Matrix, y: Array | None, facts: Facts) -> tuple[Matrix, Array 
     return X.astype(facts.dtype, copy=False), y
 
 
-def _entry(facts: Facts) -> np.dtype[Any]:
-    """A stored entry of a sparse row, as it travels."""
-    wide = facts.n_columns > np.iinfo(np.int32).max
-    return np.dtype([("column", np.int64 if wide else np.int32), ("value", facts.dtype)])
-
-
-def _dense_bytes(rows: Array) -> tuple[Array, Array]:
-    """All rows' bytes, and where each row's begin and end."""
-    n = rows.shape[0]
-    row_bytes = rows.dtype.itemsize * int(np.prod(rows.shape[1:]))
-    flat = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-    return flat, np.arange(n + 1, dtype=np.int64) * row_bytes
-
-
-def _sparse_bytes(X: Matrix, facts: Facts) -> tuple[Array, Array]:
-    entries = np.empty(X.nnz, _entry(facts))
-    entries["column"], entries["value"] = X.indices, X.data
-    return entries.view(np.uint8), X.indptr.astype(np.int64) * entries.itemsize
-
-
 def _pieces(bounds: Array) -> Iterator[tuple[int, int]]:
     """Ranges of rows of at most `_BATCH_BYTES`, or of a single row that is longer."""
     n = len(bounds) - 1
@@ -285,31 +160,3 @@ def _pieces(bounds: Array) -> Iterator[tuple[int, int]]:
         full = np.searchsorted(bounds, bounds[cuts[-1]] + _BATCH_BYTES, side="right") - 1
         cuts.append(min(n, max(cuts[-1] + 1, int(full))))
     return pairwise(cuts)
-
-
-def _binary(cells: Array, bounds: Array) -> Any:
-    """An Arrow array of binaries over memory that is already there."""
-    import pyarrow as pa
-
-    offsets = (bounds - bounds[0]).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(cells[bounds[0] : bounds[-1]])]
-    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
-
-
-def _cells(column: Any) -> tuple[Array, Array]:
-    """The bounds of an Arrow array of binaries, from 0, and its bytes; no copy."""
-    import pyarrow as pa
-
-    _, offsets, cells = column.buffers()
-    offset = np.int64 if pa.types.is_large_binary(column.type) else np.int32
-    start = column.offset
-    bounds = np.frombuffer(offsets, offset)[start : start + len(column) + 1].astype(np.int64)
-    data = np.empty(0, np.uint8) if cells is None else np.frombuffer(cells, np.uint8)
-    return bounds - bounds[0], data[bounds[0] : bounds[-1]]
-
-
-def _slice_if_consecutive(places: Array) -> Any:
-    """The same places, as a slice if they can be one: copying is then as fast as memory."""
-    if len(places) and (np.diff(places) == 1).all():
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dfwtrace.engines.spark.assembling import assemble
 from dfwtrace.engines.spark.mapreduce.parcels import parcel
-from dfwtrace.engines.spark.packing import assemble, keys_for, packed
+from dfwtrace.engines.spark.packing import keys_for, packed
 from dfwtrace.engines.spark.survey import FrameRows
 from dfwtrace.rows import ArrayRows, Facts
 from dfwtrace.shards import shard_bounds, split_rows
