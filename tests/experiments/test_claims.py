@@ -18,8 +18,8 @@ from dfwtrace.experiments import (
     theorem,
 )
 from dfwtrace.experiments.exhibits import Claim
-from dfwtrace.experiments.methods import COMPARED
-from dfwtrace.experiments.runs import Row
+from dfwtrace.experiments.methods import COMPARED, PAPER
+from dfwtrace.experiments.runs import MissingRowsError, Row
 
 GOOD = {
     "Naive": 0.10,
@@ -57,6 +57,14 @@ def row(experiment: str, method: str, objective: float, second: float, **setting
     }
 
 
+def second_rows(ends: dict[str, float], times: dict[str, float]) -> list[Row]:
+    return [
+        row("figure 2", name, ends.get(name, 0.11), times.get(name, 0.9), radius=radius)
+        for radius in figure2.RADII
+        for name in (*COMPARED, "DFW-2 (dense)")
+    ]
+
+
 def first(small: dict[str, float], large: dict[str, float], times: dict[str, float]) -> list[Claim]:
     rows = [
         row("figure 1", name, ends[name], times[name], d=d)
@@ -67,12 +75,7 @@ def first(small: dict[str, float], large: dict[str, float], times: dict[str, flo
 
 
 def second(ends: dict[str, float], times: dict[str, float]) -> list[Claim]:
-    rows = [
-        row("figure 2", name, ends[name], times[name], radius=radius)
-        for radius in figure2.RADII
-        for name in COMPARED
-    ]
-    return figure2.claims(rows)
+    return figure2.claims(second_rows(ends, times))
 
 
 def verdict(claims: list[Claim], words: str) -> bool | None:
@@ -109,7 +112,9 @@ def test_the_first_figures_claims_fail_one_by_one(
         ("SVA falls behind", {"DFW-1": 0.4}, {}),
         ("nearly match", {"DFW-2": 0.2}, {}),
         ("baselines in time", {}, {"DFW-1": 3.0}),
+        ("dense form", {}, {"DFW-2 (dense)": 1.1}),
         ("Beyond the paper", {}, {"accelerated": 3.0}),
+        ("Beyond the paper", {"accelerated": 0.2}, {}),
     ],
 )
 def test_the_second_figures_claims_fail_one_by_one(
@@ -117,6 +122,12 @@ def test_the_second_figures_claims_fail_one_by_one(
 ) -> None:
     assert verdict(second(GOOD, QUICK), words) is True
     assert verdict(second({**GOOD, **ends}, {**QUICK, **times}), words) is False
+
+
+def test_what_never_came_is_said_in_words() -> None:
+    claims = second({**GOOD, "accelerated": 0.2}, QUICK)
+    assert "accelerated never, Naive 2" in claims[-1].measured
+    assert not any("inf" in claim.measured for claim in claims)
 
 
 def test_dfw_1_at_the_small_radius() -> None:
@@ -128,7 +139,7 @@ def test_dfw_1_at_the_small_radius() -> None:
 def test_a_target_that_is_never_reached_is_never_quick() -> None:
     claims = first({**GOOD, "SVA": 0.2}, GOOD, QUICK)
     (claim,) = (claim for claim in claims if "baselines in time" in claim.text)
-    assert "SVA inf" in claim.measured
+    assert "SVA never" in claim.measured
 
 
 @pytest.mark.parametrize(("mean", "holds"), [(0.86, True), (0.97, False)])
@@ -138,18 +149,33 @@ def test_a_ratio_near_one_is_not_well_below_it(mean: float, holds: bool) -> None
     assert spectrum.claims(rows)[0].holds is holds
 
 
+@pytest.mark.parametrize("form", ["dense", "factored"])
 @pytest.mark.parametrize(("measured", "holds"), [(1.9, True), (1.1, False)])
-def test_a_size_that_should_be_felt(measured: float, holds: bool) -> None:
-    values = {
-        "base": [10, 10, 10],
-        "seconds": 1.0,
-        "measured": {"n": measured, "d": 1.0, "m": 1.5},
-        "predicted": {"n": 2.0, "d": 1.0, "m": 1.6},
-    }
-    settings = {"task": "multinomial", "representation": "dense"}
-    (claim,) = table2.claims([{"experiment": "table 2", "settings": settings, "values": values}])
+def test_a_size_that_should_be_felt(measured: float, holds: bool, form: str) -> None:
+    judged = growths({("multinomial", form): measured})
+    (claim, other) = judged if form == "dense" else reversed(judged)
     assert claim.holds is holds
     assert ("2n: × 1.10 where × 2.00 was predicted" in claim.measured) is not holds
+    assert other.holds is True
+    assert ("Beyond the paper" in claim.text) is (form == "factored")
+
+
+def growths(changed: dict[tuple[str, str], float]) -> list[Claim]:
+    """What is said where n, which should be felt, is felt by so much in some cases."""
+    rows = []
+    for task, kind in table2.TASKS.items():
+        for form in kind().representations:
+            values = {
+                "base": [10, 10, 10],
+                "seconds": 1.0,
+                "measured": {"n": changed.get((task, form), 1.9), "d": 1.0, "m": 1.5},
+                "predicted": {"n": 2.0, "d": 1.0, "m": 1.6},
+            }
+            settings = {"task": task, "representation": form}
+            rows.append({"experiment": "table 2", "settings": settings, "values": values})
+    with pytest.raises(MissingRowsError):
+        table2.claims(rows[:-1])
+    return table2.claims(rows)
 
 
 @pytest.mark.parametrize(
@@ -189,9 +215,10 @@ def test_the_third_figures_claim(second: float, holds: bool) -> None:
         row("figure 3", name, GOOD[name], times[name], data=figure3.REAL, radius=30.0)
         for name in COMPARED
     ]
-    (claim,) = figure3.claims(rows)
-    assert claim.holds is holds
-    assert figure3.REAL in claim.text
+    quicker, beyond = figure3.claims(rows)
+    assert quicker.holds is holds
+    assert figure3.REAL in quicker.text
+    assert beyond.holds is True
 
 
 @pytest.mark.parametrize(
@@ -202,7 +229,7 @@ def test_more_cores_must_make_epochs_quicker(seconds: list[float], holds: bool) 
     rows = [
         {
             "experiment": "figure 4",
-            "settings": {"engine": "in process", "cores": cores},
+            "settings": {"engine": "in process", "cores": cores, "shards": 2},
             "values": {"seconds_an_epoch": second},
         }
         for cores, second in zip((1, 2), seconds, strict=True)
@@ -210,6 +237,11 @@ def test_more_cores_must_make_epochs_quicker(seconds: list[float], holds: bool) 
     measured, simulated = figure4.claims(rows)
     assert measured.holds is holds
     assert simulated.holds is None
+    with pytest.raises(MissingRowsError):
+        figure4.claims(rows[:1])
+    of_spark = [{**row, "settings": {**row["settings"], "engine": "Spark"}} for row in rows]
+    with pytest.raises(MissingRowsError, match="none of the simulation"):
+        figure4.claims([*rows, *of_spark])
 
 
 @pytest.mark.parametrize(("at_96", "holds"), [(1.5, True), (50.0, False)])
@@ -235,7 +267,11 @@ def sent(method: str, numbers: list[float], expected: list[float]) -> Row:
     [(5.0, 5.0, [True, True]), (5.0, 6.0, [False, True]), (50.0, 50.0, [True, False])],
 )
 def test_what_is_sent(numbers: float, expected: float, holds: list[bool]) -> None:
-    rows = [sent("Naive", [10.0], [10.0]), sent("DFW-2", [numbers], [expected])]
+    names = (*PAPER, "DFW-linear", "DFW-1 from SVA", "accelerated")
+    others = [sent(name, [20.0], [20.0]) for name in names if name != "DFW-2"]
+    rows = [*others, sent("DFW-2", [numbers], [expected])]
+    with pytest.raises(MissingRowsError):
+        table1.claims(rows[1:])
     assert [claim.holds for claim in table1.claims(rows)] == holds
 
 

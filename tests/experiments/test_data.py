@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import dfwtrace as dt
-from dfwtrace.experiments.features import find_intents, read_imagenet, read_intents
-from dfwtrace.experiments.problems import multiclass, multitask, top_errors
+from dfwtrace.experiments.features import (
+    check_imagenet,
+    find_intents,
+    read_imagenet,
+    read_intents,
+)
+from dfwtrace.experiments.problems import Last, multiclass, multitask, top_errors
 from dfwtrace.io.tables import DataFileError
 
 X, Y, _ = dt.datasets.make_multiclass(n=30, d=4, m=6, rank=2, seed=0, dtype=np.float32)
@@ -34,6 +41,35 @@ def test_top_errors_are_those_of_sorting(rank: int) -> None:
     X = rng.integers(-3, 4, (n, d)).astype(np.float32)  # whole numbers: many ties
     y = rng.integers(0, m, n)
     assert top_errors(W, X, y) == (by_sorting(W, X, y, 1), by_sorting(W, X, y, 5))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.int64, np.float64])
+def test_features_of_any_type_have_the_same_errors(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    W = dt.LowRankMatrix(rng.random((7, 3)) - 0.5, np.ones(3), rng.random((12, 3)) - 0.5)
+    X, y = rng.integers(-3, 4, (500, 7)), rng.integers(0, 12, 500)
+    assert top_errors(W, X.astype(dtype), y) == top_errors(W, X.astype(np.float32), y)
+
+
+def test_no_error_is_told_of_features_that_are_not_finite() -> None:
+    W = dt.LowRankMatrix(np.eye(2), np.ones(2), np.eye(2))
+    with pytest.raises(ValueError, match="X_test must hold finite numbers"):
+        top_errors(W, np.array([[1.0, np.nan]]), np.array([0]))
+
+
+def test_the_last_data_are_gone_before_there_are_others() -> None:
+    last, seen = Last(), []
+
+    def make(number: int) -> np.ndarray:
+        seen.append([reference() is None for reference in made])
+        return np.full(3, number)
+
+    made: list[weakref.ref[np.ndarray]] = []
+    for number in (1, 1, 2):
+        made.append(weakref.ref(last.of(make, number)))
+    assert seen == [[], [True, True]]
+    last.forget()
+    assert made[-1]() is None
 
 
 def test_the_truth_has_no_error() -> None:
@@ -84,6 +120,8 @@ def test_features_of_imagenet_are_read(tmp_path: Path, save: Callable[[Path], No
         ("X_val.npy", X[20:, :3], "the features of train and val differ in their number"),
         ("y_train.npy", Y[:19], "20 rows of features, but 19 labels"),
         ("y_train.npy", Y[:20] - 7, "a label is negative"),
+        ("y_train.npy", Y[:20] + 0.5, "labels must be whole numbers or names"),
+        ("y_train.npy", np.full(20, np.nan), "labels must be whole numbers or names"),
     ],
 )
 def test_bad_features_are_refused(
@@ -93,8 +131,31 @@ def test_bad_features_are_refused(
     (tmp_path / name).unlink()
     if array is not None:
         np.save(tmp_path / name, array)
-    with pytest.raises(DataFileError, match=sentence):
-        read_imagenet(tmp_path)
+    for read in (read_imagenet, check_imagenet):
+        with pytest.raises(DataFileError, match=sentence):
+            read(tmp_path)
+
+
+def test_bad_parquet_is_refused_without_reading_features(tmp_path: Path) -> None:
+    save_parquet(tmp_path)
+    check_imagenet(tmp_path)
+    pq.write_table(pa.table({"f0": X[:, 0], "label": Y}), tmp_path / "val" / "a.parquet")
+    with pytest.raises(DataFileError, match="differ in their number"):
+        check_imagenet(tmp_path)
+    pq.write_table(pa.table({"f0": X[:, 0]}), tmp_path / "val" / "a.parquet")
+    with pytest.raises(DataFileError, match="label"):
+        check_imagenet(tmp_path)
+
+
+def test_names_of_classes_mean_the_same_in_training_and_test(tmp_path: Path) -> None:
+    path = tmp_path / "named.npz"
+    names = np.array(["ant", "bee", "cat"])
+    y, y_test = np.array([0, 1, 2, 1]), np.array([2, 1])  # no ants to test on
+    np.savez(path, X_train=X[:4], y_train=names[y], X_test=X[:2], y_test=names[y_test])
+    data = read_intents(path)
+    np.testing.assert_array_equal(data.y, y)
+    np.testing.assert_array_equal(data.y_test, y_test)
+    assert data.n_classes == 3
 
 
 def test_intents_are_read_from_the_examples_and_from_the_whole_file(tmp_path: Path) -> None:
@@ -113,6 +174,12 @@ def test_files_without_intents_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     with pytest.raises(DataFileError, match=r"other\.npz: there is no such file"):
         read_intents(path)
+    path.write_bytes(b"PK damaged")
+    with pytest.raises(DataFileError, match=r"other\.npz: it is no file of NumPy's, or is damaged"):
+        read_intents(path)
+    np.save(tmp_path / "X.npy", X)
+    with pytest.raises(DataFileError, match=r"X\.npy: it is no \.npz file"):
+        read_intents(tmp_path / "X.npy")
     np.savez(path, X_train=X)
     with pytest.raises(DataFileError, match="there is no array y_train"):
         read_intents(path)

@@ -16,10 +16,11 @@ from tests.browser import BROWSER, Browser
 from tests.cli.commands import COMMAND, call, done, environment, told
 
 import dfwtrace as dt
-from dfwtrace.experiments import figure1, figure3, figure4, table1, theorem
+from dfwtrace.experiments import figure1, figure2, figure3, figure4, table1, theorem
 from dfwtrace.experiments.exhibits import Setting
 from dfwtrace.experiments.features import find_intents
 from dfwtrace.experiments.methods import ACCELERATED, COMPARED, PAPER
+from dfwtrace.experiments.page import part_of
 from dfwtrace.experiments.provenance import ROOT
 from dfwtrace.experiments.reproduction import EXPERIMENTS, Progress, choose, measure, write
 from dfwtrace.experiments.runs import Row, Rows, Run, of_experiment
@@ -50,6 +51,7 @@ def test_every_run_left_a_row_that_says_where_it_was_made(rows: list[Row]) -> No
     for row in rows:
         assert {"commit", "date", "versions", "cpu", "cores", "blas", "seconds"} <= set(row)
         assert row["values"]
+        assert {"seed", "seeds"} & set(row["settings"])
 
 
 def test_what_is_there_is_not_measured_again(folder: Path) -> None:
@@ -151,10 +153,27 @@ def test_features_of_imagenet_take_the_stand_ins_place(tmp_path: Path) -> None:
     assert all(claim.holds is not None for claim in figure3.claims(own))
 
 
+def test_a_limit_of_time_is_kept_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(figure3._SECONDS, "toy", 1e-9)
+    runs = figure3.runs(replace(SETTING, intents=None))
+    assert {run.settings["seconds"] for run in runs} == {1e-9}
+    store = Rows(tmp_path)
+    own = [store.of(run) for run in runs]
+    assert {len(row["values"]["epoch"]) for row in own} == {1}
+    assert {row["values"]["status"] for row in own} == {"stopped"}
+    cut = figure3.exhibit(own).notes[-1]
+    assert cut == f"Ended by the limit of 1e-09 seconds: {', '.join(COMPARED)}."
+    assert part_of(figure3, own) is not None
+    # It is for data that the library makes; a user's own take as long as they take.
+    others = [run for run in figure3.runs(SETTING) if run.settings["data"] == figure3.INTENTS]
+    assert others
+    assert not any("seconds" in run.settings for run in others)
+
+
 def test_without_spark_the_figure_says_so(rows: list[Row]) -> None:
     own = of_experiment(rows, "figure 4")
     assert {row["settings"]["engine"] for row in own} == {"in process"}
-    assert "no Spark" in figure4.exhibit(own).notes[0]
+    assert "no rows of Spark" in figure4.exhibit(own).notes[0]
     assert figure4.claims(own)[-1].verdict == "not measured"
 
 
@@ -207,13 +226,42 @@ def test_what_is_half_done_is_left_out_and_said(folder: Path, tmp_path: Path) ->
     assert not (tmp_path / "figure-2.svg").exists()
 
 
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_what_was_interrupted_is_shown_or_left_out(name: str, rows: list[Row]) -> None:
+    own = of_experiment(rows, name)
+    shown = [part_of(EXPERIMENTS[name], own[:count]) for count in range(len(own) + 1)]
+    assert shown[0] is None
+    assert shown[-1] is not None
+
+
+def test_an_experiments_own_mistake_is_not_taken_for_missing_rows(rows: list[Row]) -> None:
+    broken = [{**row, "values": {}} for row in of_experiment(rows, "figure 1")]
+    with pytest.raises(KeyError):
+        part_of(EXPERIMENTS["figure 1"], broken)
+
+
+@pytest.mark.parametrize("dropped", ["Naive", "DFW-log", ACCELERATED])
+@pytest.mark.parametrize("name", ["figure 1", "figure 2", "figure 3"])
+def test_a_figure_needs_all_of_its_methods(name: str, dropped: str, rows: list[Row]) -> None:
+    own = of_experiment(rows, name)
+    some = [row for row in own if row["settings"]["method"] != dropped]
+    assert part_of(EXPERIMENTS[name], some) is None
+
+
+def test_a_figure_needs_all_of_its_problems(rows: list[Row]) -> None:
+    assert part_of(figure1, of_experiment(rows, "figure 1", d=10)) is None
+    assert part_of(figure2, of_experiment(rows, "figure 2", radius=10.0)) is None
+
+
 @pytest.mark.parametrize("scale", ["small", "paper"])
 def test_what_is_kept_is_what_its_rows_give(scale: str, tmp_path: Path) -> None:
     kept = ROOT / "experiments" / "results" / scale
     parts = write(tmp_path, list(Rows(kept)), scale)
     assert parts
-    for path in tmp_path.iterdir():
-        assert path.read_bytes() == (kept / path.name).read_bytes(), path.name
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {path.name for path in kept.iterdir()} == {*names, "rows.jsonl"}
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (kept / name).read_bytes(), name
     page = (ROOT / "docs" / "reproducing.md").read_text("utf-8")
     assert (kept / "claims.md").read_text("utf-8") in page
 
@@ -266,10 +314,10 @@ class TestCommand:
     def test_rows_of_another_scale_or_engine_are_not_mixed_in(self, folder: Path) -> None:
         before = (folder / "report.html").read_bytes()
         ended = done("reproduce", "--scale", "small", "--draw-only", "--out", folder, code=2)
-        assert "holds rows of the scale toy, not small" in ended.stderr
+        assert "holds rows of figure 2 with n 300, not 10000; name another." in ended.stderr
         words = ("--scale", "toy", "--engine", "spark", "--draw-only")
         ended = done("reproduce", *words, "--out", folder, code=2)
-        assert "holds rows of the engine local, not spark" in ended.stderr
+        assert "holds rows of figure 1 with engine local, not spark" in ended.stderr
         assert (folder / "report.html").read_bytes() == before
 
     def test_makes_what_is_missing(self, tmp_path: Path) -> None:
@@ -306,6 +354,8 @@ class TestCommand:
             (["--only", "figure 9"], "there is no experiment 'figure 9'; there are figure 1,"),
             (["--imagenet", "nowhere"], "--imagenet: nowhere does not exist."),
             (["--clinc150", "nowhere"], "--clinc150: nowhere does not exist."),
+            (["--imagenet", "."], "there are neither the folders train and val nor X_train.npy"),
+            (["--clinc150", "README.md"], "README.md: it is no file of NumPy's, or is damaged."),
             (["--draw-only"], "there are no rows to draw."),
         ],
     )
@@ -314,6 +364,16 @@ class TestCommand:
         assert ended.exit_code == 2
         assert sentence in ended.stderr
         assert "Traceback" not in ended.stderr
+        assert not (tmp_path / "new" / "rows.jsonl").exists()  # nothing was measured
+
+    def test_says_beforehand_that_no_page_can_be_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("dfwtrace.experiments.page.find_spec", lambda name: None)
+        ended = call("reproduce", "--scale", "toy", "--out", tmp_path / "new")
+        assert "the page needs jinja2: pip install 'dfwtrace[report]'." in ended.stderr
+        assert ended.exit_code != 0
+        assert not (tmp_path / "new").exists()
 
 
 def _claims(rows: Sequence[Row]) -> list[str]:

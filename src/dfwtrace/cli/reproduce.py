@@ -17,10 +17,18 @@ from dfwtrace.cli.spark import session
 from dfwtrace.engines import LocalEngine, SparkEngine
 from dfwtrace.experiments import figure4
 from dfwtrace.experiments.exhibits import Experiment, Setting
-from dfwtrace.experiments.features import find_intents
-from dfwtrace.experiments.page import Part
+from dfwtrace.experiments.features import check_imagenet, find_intents, read_intents
+from dfwtrace.experiments.mixing import refuse_mixture
+from dfwtrace.experiments.page import Part, require_page
 from dfwtrace.experiments.provenance import cores
-from dfwtrace.experiments.reproduction import Progress, choose, measure, missing, write
+from dfwtrace.experiments.reproduction import (
+    EXPERIMENTS,
+    Progress,
+    choose,
+    measure,
+    missing,
+    write,
+)
 from dfwtrace.experiments.runs import Rows
 
 
@@ -66,12 +74,15 @@ def command(
         if path is not None and not path.exists():
             raise CommandError(f"{name}: {path} does not exist.")
     folder = out or Path("reproduction") / (scale if engine == "local" else f"{scale}-{engine}")
+    require_page()
     with refusing():
         experiments = choose(only or [])
         rows = Rows(folder)
-    _refuse_others(folder, rows, {"engine": engine, "scale": scale})
     here = Setting(scale, engine, LocalEngine, clinc150 or find_intents(), imagenet)
+    _refuse_mixture(folder, rows, here, draw_only)
     if not draw_only:
+        with refusing():
+            _refuse_data(here)
         try:
             _measure(here, experiments, rows, master, output)
         except KeyboardInterrupt:
@@ -105,15 +116,20 @@ def command(
     )
 
 
-def _refuse_others(folder: Path, rows: Rows, wanted: dict[str, str]) -> None:
-    """A figure compares what was measured alike."""
-    for row in rows:
-        for name, value in wanted.items():
-            found = row["settings"].get(name, value)
-            if found != value and row["experiment"] != figure4.NAME:
-                raise CommandError(
-                    f"--out: {folder} holds rows of the {name} {found}, not {value}; name another."
-                )
+def _refuse_mixture(folder: Path, rows: Rows, here: Setting, draw_only: bool) -> None:
+    wanted = replace(here, spark=True)  # which runs there would be, with a Spark
+    try:
+        refuse_mixture(list(EXPERIMENTS.values()), wanted, list(rows), draw_only)
+    except ValueError as error:
+        raise CommandError(f"--out: {folder} holds {error}; name another.") from error
+
+
+def _refuse_data(here: Setting) -> None:
+    """What is wrong with files shows now, and not after hours."""
+    if here.imagenet is not None:
+        check_imagenet(here.imagenet)
+    if here.intents is not None:
+        read_intents(here.intents)
 
 
 def _measure(

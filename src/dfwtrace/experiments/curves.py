@@ -8,14 +8,6 @@ from math import inf
 from dfwtrace.experiments.exhibits import Line, Panel
 from dfwtrace.experiments.runs import Row
 
-#: Rows of one problem by their method.
-ByMethod = Mapping[str, Row]
-
-
-def by_method(rows: Iterable[Row]) -> dict[str, Row]:
-    """The rows of one problem, by method."""
-    return {row["settings"]["method"]: row for row in rows}
-
 
 def objective(row: Row, epoch: int | None = None) -> float:
     """F(W_t)/F(0), at the end unless an epoch is given."""
@@ -47,7 +39,7 @@ def time_to(row: Row, target: float) -> float:
 
 
 def panels(
-    rows: ByMethod, methods: Iterable[str], title: str, error_name: str, error_label: str
+    rows: Mapping[str, Row], methods: Iterable[str], title: str, error_name: str, error_label: str
 ) -> list[Panel]:
     """Objective and error of these methods, against epochs and against time."""
     rows = {name: rows[name] for name in methods}
@@ -72,11 +64,14 @@ def _errors(row: Row, place: Sequence[float], name: str) -> Line:
 
 
 def listed(values: Mapping[str, float], style: str = ".3g") -> str:
-    """Numbers by name, in one line.
+    """Numbers by name, in one line; a time that never ended is "never".
 
     Examples
     --------
-    >>> listed({"Naive": 0.25, "SVA": 0.5})
-    'Naive 0.25, SVA 0.5'
+    >>> listed({"Naive": 0.25, "SVA": float("inf")})
+    'Naive 0.25, SVA never'
     """
-    return ", ".join(f"{name} {value:{style}}" for name, value in values.items())
+    return ", ".join(
+        f"{name} never" if value == inf else f"{name} {value:{style}}"
+        for name, value in values.items()
+    )

@@ -113,6 +113,8 @@ class Experiment(Protocol):
 
     NAME: str
     TITLE: str
+    #: The settings that tell the rows of one folder apart.
+    KEYS: tuple[str, ...]
     ABOUT: str
 
     def runs(self, setting: Setting) -> list[Run]:

@@ -11,25 +11,39 @@ folder of either kind:
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 
 from dfwtrace._typing import Array
 from dfwtrace.experiments.problems import Split
 from dfwtrace.experiments.provenance import ROOT
+from dfwtrace.io.read_survey import survey
 from dfwtrace.io.tables import DataFileError, read_table
 
 _LABEL = "label"
+_PARTS = ("train", "val")
+
+
+def check_imagenet(folder: Path) -> None:
+    """Refuse what `read_imagenet` would, as far as it is seen without reading features."""
+    if not _is_parquet(folder):
+        read_imagenet(folder)  # features are mapped, only labels are read
+        return
+    train, val = (survey(folder / part, target=_LABEL) for part in _PARTS)
+    if train.features != val.features:
+        raise _uneven(folder)
 
 
 def read_imagenet(folder: Path) -> Split:
     """Features and labels of the images to learn from and to test on."""
-    if (folder / "train").is_dir() and (folder / "val").is_dir():
-        (X, y), (X_test, y_test) = (_of_parquet(folder / part) for part in ("train", "val"))
+    if _is_parquet(folder):
+        (X, y), (X_test, y_test) = (_of_parquet(folder / part) for part in _PARTS)
     else:
         missing = [
             f"{kind}_{part}.npy"
-            for part in ("train", "val")
+            for part in _PARTS
             for kind in "Xy"
             if not (folder / f"{kind}_{part}.npy").exists()
         ]
@@ -37,10 +51,18 @@ def read_imagenet(folder: Path) -> Split:
             raise DataFileError(
                 f"{folder}: there are neither the folders train and val nor {', '.join(missing)}."
             )
-        (X, y), (X_test, y_test) = (_of_arrays(folder, part) for part in ("train", "val"))
+        (X, y), (X_test, y_test) = (_of_arrays(folder, part) for part in _PARTS)
     if X.ndim != 2 or X_test.shape[1:] != X.shape[1:]:
-        raise DataFileError(f"{folder}: the features of train and val differ in their number.")
-    return _checked(folder, Split(X, y, X_test, y_test, 1 + int(max(y.max(), y_test.max()))))
+        raise _uneven(folder)
+    return _split(folder, X, y, X_test, y_test)
+
+
+def _is_parquet(folder: Path) -> bool:
+    return all((folder / part).is_dir() for part in _PARTS)
+
+
+def _uneven(folder: Path) -> DataFileError:
+    return DataFileError(f"{folder}: the features of train and val differ in their number.")
 
 
 def find_intents() -> Path | None:
@@ -56,43 +78,58 @@ def read_intents(path: Path) -> Split:
     else:
         parts = [_of_npz(path, f"X_{part}", f"y_{part}") for part in ("train", "test")]
     (X, y), (X_test, y_test) = parts
-    return _checked(path, Split(X, y, X_test, y_test, 1 + int(max(y.max(), y_test.max()))))
+    return _split(path, X, y, X_test, y_test)
 
 
 def _of_parquet(folder: Path) -> tuple[Array, Array]:
     table = read_table(folder, target=_LABEL)
     assert table.y is not None  # a target was asked for
     X: Array = np.asarray(table.X, dtype=np.float32)
-    return X, np.asarray(table.y).ravel().astype(np.int64)
+    return X, np.asarray(table.y).ravel()
 
 
 def _of_arrays(folder: Path, part: str) -> tuple[Array, Array]:
-    X: Array = np.load(folder / f"X_{part}.npy", mmap_mode="r", allow_pickle=False)
-    y: Array = np.load(folder / f"y_{part}.npy", allow_pickle=False)
-    return X, y.ravel().astype(np.int64)
+    X: Array = _load(folder / f"X_{part}.npy", mmap_mode="r")
+    y: Array = _load(folder / f"y_{part}.npy")
+    return X, y.ravel()
+
+
+def _load(path: Path, mmap_mode: Literal["r"] | None = None) -> Any:
+    try:
+        return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    except (OSError, EOFError, ValueError, BadZipFile) as error:
+        raise DataFileError(f"{path}: it is no file of NumPy's, or is damaged.") from error
 
 
 def _of_npz(path: Path, X_name: str, y_name: str) -> tuple[Array, Array]:
     if not path.exists():
         raise DataFileError(f"{path}: there is no such file.")
-    with np.load(path, allow_pickle=False) as arrays:
+    loaded = _load(path)
+    if not isinstance(loaded, np.lib.npyio.NpzFile):
+        raise DataFileError(f"{path}: it is no .npz file.")
+    with loaded as arrays:
         for name in (X_name, y_name):
             if name not in arrays:
                 raise DataFileError(f"{path}: there is no array {name}.")
-        return arrays[X_name].astype(np.float32), _classes(arrays[y_name])
+        return arrays[X_name].astype(np.float32), arrays[y_name].ravel()
 
 
-def _classes(labels: Array) -> Array:
-    """Labels as numbers from 0, by their order."""
-    if np.issubdtype(labels.dtype, np.integer):
-        return labels.astype(np.int64)
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+def _split(path: Path, X: Array, y: Array, X_test: Array, y_test: Array) -> Split:
+    for rows, labels in ((X, y), (X_test, y_test)):
+        if len(rows) != len(labels):
+            raise DataFileError(f"{path}: {len(rows)} rows of features, but {len(labels)} labels.")
+        if not len(rows):
+            raise DataFileError(f"{path}: there are no rows.")
+    y, y_test = np.split(_classes(path, np.concatenate([y, y_test])), [len(y)])
+    return Split(X, y, X_test, y_test, 1 + int(max(y.max(), y_test.max())))
 
 
-def _checked(path: Path, data: Split) -> Split:
-    for X, y in ((data.X, data.y), (data.X_test, data.y_test)):
-        if len(X) != len(y):
-            raise DataFileError(f"{path}: {len(X)} rows of features, but {len(y)} labels.")
-        if y.min() < 0:
-            raise DataFileError(f"{path}: a label is negative.")
-    return data
+def _classes(path: Path, labels: Array) -> Array:
+    """Labels as numbers from 0: whole numbers as they are, names by their order."""
+    if labels.dtype.kind in "US":
+        return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    if labels.dtype.kind not in "iuf" or not np.array_equal(labels, np.floor(labels)):
+        raise DataFileError(f"{path}: labels must be whole numbers or names.")
+    if labels.min() < 0:
+        raise DataFileError(f"{path}: a label is negative.")
+    return labels.astype(np.int64)

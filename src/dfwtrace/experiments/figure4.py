@@ -11,14 +11,15 @@ import numpy as np
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Line, Panel, Scale, Setting, Table
 from dfwtrace.experiments.methods import follow
-from dfwtrace.experiments.problems import classification, multiclass
+from dfwtrace.experiments.problems import classification, last, multiclass
 from dfwtrace.experiments.provenance import cores
-from dfwtrace.experiments.runs import Row, Run, of_experiment
+from dfwtrace.experiments.runs import MissingRowsError, Row, Run, by_setting, of_experiment
 from dfwtrace.experiments.scaling_costs import FAN_IN, ITERATIONS, Sizes, measure
 from dfwtrace.experiments.scaling_model import LOOPBACK, Network, Topology, epoch_seconds, exchanges
 
 NAME = "figure 4"
 TITLE = "Figure 4: speed-up"
+KEYS = ("engine", "cores")
 ABOUT = (
     "Epochs of DFW-2 for multinomial logistic regression, on as many cores as this machine has: "
     "threads of this process, and resident workers of Spark. Beyond them, a simulation that is fed "
@@ -32,11 +33,14 @@ _SIZES: dict[Scale, tuple[int, int, int]] = {
     "small": (20_000, 500, 30),
     "paper": (100_000, 1000, 30),
 }
+#: ImageNet's shape, as the paper's figure has it: a worker has so few of its rows that all that the
+#: simulation asks for can be measured, at any scale.
+_IMAGENET = (1_281_167, Sizes(2048, 1000, (313, 5000, 20_000), 10_000, 1))
 #: Rows, d and m of the simulated problem, and what is measured for it.
 _SIMULATED: dict[Scale, tuple[int, Sizes]] = {
     "toy": (4000, Sizes(12, 10, (20, 60, 120), 90, 1)),
-    "small": (100_000, Sizes(500, 500, (200, 2000, 20_000), 10_000, 1)),
-    "paper": (1_281_167, Sizes(2048, 1000, (313, 5000, 20_000), 10_000, 1)),
+    "small": _IMAGENET,
+    "paper": _IMAGENET,
 }
 _WORKERS = (1, 2, 4, 8, 16, 24, 48, 72, 96, 192, 384)
 _PAPERS_LARGEST = 96
@@ -69,7 +73,7 @@ def runs(setting: Setting) -> list[Run]:
     ]
     if setting.spark is not None:
         rows, sizes = _SIMULATED[setting.scale]
-        settings = {"engine": _SIMULATION, "n": rows, "d": sizes.d, "m": sizes.m}
+        settings = {"engine": _SIMULATION, "n": rows, "d": sizes.d, "m": sizes.m, "seed": 0}
         made.append(Run(NAME, settings, partial(_simulate, setting.spark, rows, sizes)))
     return made
 
@@ -88,7 +92,7 @@ def _counts(most: int) -> list[int]:
 def _measure(
     setting: Setting, name: str, count: int, n: int, d: int, epochs: int
 ) -> dict[str, Any]:
-    problem = classification(multiclass(n, d, d, n_test=100), 50.0)
+    problem = classification(last.of(multiclass, n, d, d, 100), 50.0)
     # As many shards as the machine has cores: the work is the same, whoever does it.
     shards = cores()
     engine: Engine = LocalEngine(shards, n_jobs=count)
@@ -121,7 +125,9 @@ def _epochs(rows: Sequence[Row], engine: str) -> dict[int, float]:
     if engine == _SIMULATION:
         pairs = [(r["values"]["cores"], r["values"]["seconds_an_epoch"]) for r in found]
         return dict(zip(*pairs[0], strict=True)) if pairs else {}
-    return {row["settings"]["cores"]: row["values"]["seconds_an_epoch"] for row in found}
+    counts = by_setting(found, "cores")
+    expected = _counts(found[0]["settings"]["shards"]) if found else []
+    return {count: counts[count]["values"]["seconds_an_epoch"] for count in expected}
 
 
 def exhibit(rows: Sequence[Row]) -> Exhibit:
@@ -162,7 +168,7 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
 def _notes(rows: Sequence[Row]) -> list[str]:
     simulated = of_experiment(rows, NAME, engine=_SIMULATION)
     if not simulated:
-        return ["There was no Spark: its lines and the simulation, which it feeds, are left out."]
+        return ["There are no rows of Spark, and none of the simulation, which it feeds."]
     settings, values = simulated[0]["settings"], simulated[0]["values"]
     return [
         f"The simulation is of n = {settings['n']:,}, d = {settings['d']}, m = {settings['m']}; an "
@@ -178,12 +184,12 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         found = _epochs(rows, name)
         most = max(found, default=1)
         if most > 1:
-            gained = found[1] / found[most]
+            gained, asked = found[1] / found[most], 0.6 * most
             made.append(
                 Claim(
                     f"More cores make epochs quicker ({name}).",
-                    f"{most} cores: {gained:.2f} times as quick as one.",
-                    gained > 0.6 * most,
+                    f"{most} cores: {gained:.2f} times as quick as one; {asked:.1f} is asked.",
+                    gained > asked,
                     "Products with vectors wait for the memory, which the cores of one machine "
                     "share.",
                 )
@@ -191,18 +197,20 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     if not made:
         made.append(Claim("More cores make epochs quicker.", "There is one core here.", None))
     simulated = _epochs(rows, _SIMULATION)
+    if not simulated and _epochs(rows, _SPARK):
+        raise MissingRowsError("there are rows of Spark, but none of the simulation.")
     text = f"Epochs scale to {_PAPERS_LARGEST} cores (simulated)."
     if not simulated:
-        return [*made, Claim(text, "There was no Spark to measure the costs with.", None)]
-    gained = simulated[1] / simulated[_PAPERS_LARGEST]
+        return [*made, Claim(text, "There are no rows of Spark, which tells the costs.", None)]
+    gained, asked = simulated[1] / simulated[_PAPERS_LARGEST], 0.5 * _PAPERS_LARGEST
     most = max(simulated)
     return [
         *made,
         Claim(
             text,
             f"{gained:.1f} times as quick as one, and {simulated[1] / simulated[most]:.1f} times "
-            f"with {most}.",
-            gained > 0.5 * _PAPERS_LARGEST,
+            f"with {most}; {asked:g} is asked.",
+            gained > asked,
             "With so few rows for each worker, a round's latency is what an epoch waits for.",
         ),
     ]

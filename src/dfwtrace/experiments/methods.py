@@ -21,6 +21,7 @@ ORACLES: dict[str, str | LMO] = {
     "SVA": "sva",
     "DFW-1": "power-1",
     "DFW-2": "power-2",
+    "DFW-2 (dense)": "power-2",
     "DFW-log": "power-log",
     "DFW-linear": Power(Linear()),
     "DFW-1 from SVA": Power(Constant(1), start="sva"),
@@ -69,6 +70,7 @@ def follow(
     seed: int = 0,
     every: int = 1,
     representation: str = "auto",
+    seconds: float | None = None,
 ) -> dict[str, Any]:
     """Solve a problem, and tell what there is to tell of every epoch.
 
@@ -86,6 +88,8 @@ def follow(
     every : int
         Errors are looked at in the first ten epochs and in every so many later ones.
     representation : str
+    seconds : float, optional
+        After so many, without the time for errors, no new epoch is begun.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def follow(
     if isinstance(engine, LocalEngine):
         # Libraries are loaded and loops compiled on first use, which is no method's own time.
         representation = _warm_up(problem, ways, engine, representation)
-    clock = _Clock(problem.look, every)
+    clock = _Clock(problem.look, every, seconds)
     result = solve(
         problem.task,
         problem.X,
@@ -137,19 +141,21 @@ def _warm_up(problem: Problem, ways: Mapping[str, Any], engine: Engine, represen
 class _Clock:
     """Seconds of every epoch without those that it spends on errors itself."""
 
-    def __init__(self, look: Look, every: int) -> None:
+    def __init__(self, look: Look, every: int, limit: float | None) -> None:
         self.seconds: list[float] = []
         self.errors: dict[str, dict[str, list[float]]] = {}
-        self._look, self._every = look, every
+        self._look, self._every, self._limit = look, every, limit
         self._began = time.perf_counter()
 
-    def __call__(self, W: LowRankMatrix, record: Record) -> None:
+    def __call__(self, W: LowRankMatrix, record: Record) -> bool:
+        """Note an epoch; True if the time is up."""
         now = time.perf_counter()
         self.seconds.append(now - self._began)
         epoch = int(record["epoch"])
         if epoch <= 10 or epoch % self._every == 0:
             self.look_at(W, epoch)
         self._began += time.perf_counter() - now  # as if no time had passed
+        return self._limit is not None and self.seconds[-1] >= self._limit
 
     def look_at(self, W: LowRankMatrix, epoch: int) -> None:
         """Note the errors, unless they are known."""

@@ -6,11 +6,12 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from dfwtrace.experiments.drawing import pictures
 from dfwtrace.experiments.exhibits import Claim, Experiment, Table
-from dfwtrace.experiments.runs import Row, of_experiment
+from dfwtrace.experiments.runs import MissingRowsError, Row, of_experiment
 from dfwtrace.report.page import page_style
 from dfwtrace.report.pictures import Key, Picture
 
@@ -47,7 +48,7 @@ def part_of(experiment: Experiment, rows: Sequence[Row]) -> Part | None:
         return None
     try:
         shown, claims = experiment.exhibit(own), experiment.claims(own)
-    except (KeyError, IndexError, ValueError):  # what is compared is not all there yet
+    except MissingRowsError:
         return None
     anchor = file_name(experiment.NAME)
     sets = (("", shown.panels), ("With the accelerated solver added", shown.beyond))
@@ -77,13 +78,17 @@ def file_name(experiment: str) -> str:
     return experiment.replace(" ", "-")
 
 
+def require_page() -> None:
+    """Refuse to begin where no page could be written in the end."""
+    if find_spec("jinja2") is None:
+        raise ImportError("the page needs jinja2: pip install 'dfwtrace[report]'.")
+
+
 def render(parts: Sequence[Part], rows: Sequence[Row], scale: str) -> str:
     """The page."""
-    try:
-        import jinja2
-        import markupsafe
-    except ImportError as error:
-        raise ImportError("the page needs jinja2: pip install 'dfwtrace[report]'.") from error
+    require_page()
+    import jinja2
+    import markupsafe
 
     style = page_style() + _OWN_STYLE
     environment = jinja2.Environment(

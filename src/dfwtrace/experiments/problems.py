@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.tasks import LeastSquares, Multinomial
 
 RANK = 10
+Made = TypeVar("Made")
 _BLOCK = 4096
 
 
@@ -28,8 +28,37 @@ class Split(NamedTuple):
     n_classes: int
 
 
-# The last one of each kind is kept until `forget`: at the paper's size each takes a gigabyte.
-@lru_cache(maxsize=1)
+class Last:
+    """The data that were made last, for the next method; no others, as they may take 10 GB.
+
+    Examples
+    --------
+    >>> last = Last()
+    >>> last.of(multiclass, 50, 6, 4) is last.of(multiclass, 50, 6, 4)
+    True
+    """
+
+    def __init__(self) -> None:
+        self._made: Any = None
+        self._key: tuple[Any, ...] | None = None
+
+    def of(self, make: Callable[..., Made], *arguments: Any) -> Made:
+        """What `make` returns, or has returned if it is the last that was asked for."""
+        if self._key != (make, arguments):
+            self.forget()  # before there is more
+            self._made, self._key = make(*arguments), (make, arguments)
+        made: Made = self._made
+        return made
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self._made = self._key = None
+
+
+#: What all experiments of a process ask for their data.
+last = Last()
+
+
 def multitask(n: int, d: int, m: int, seed: int = 0) -> Problem:
     """Y = XW with W of rank 10 and trace norm 1, which is the radius."""
     X, Y, truth = make_multitask(n, d, m, rank=min(RANK, d, m), seed=seed, dtype=np.float32)
@@ -41,7 +70,6 @@ def multitask(n: int, d: int, m: int, seed: int = 0) -> Problem:
     return Problem(LeastSquares(), X, Y, 1.0, look)
 
 
-@lru_cache(maxsize=1)
 def multiclass(n: int, d: int, m: int, n_test: int | None = None, seed: int = 0) -> Split:
     """The class of highest score in XW, W of rank 10; as many rows again to test on."""
     n_test = n if n_test is None else n_test
@@ -69,10 +97,14 @@ def top_errors(W: LowRankMatrix, X: Array, y: Array) -> tuple[float, float]:
     (0.5, 0.0)
     """
     wrong = np.zeros(2)
-    U, V = W.U.astype(X.dtype), (W.V * W.s).astype(X.dtype)
+    # Features may be stored as whole numbers or in half precision, which W must not be cut to.
+    dtype = np.result_type(X.dtype, np.float32)
+    U, V = W.U.astype(dtype), (W.V * W.s).astype(dtype)
     for start in range(0, len(y), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        scores = (X[rows] @ U) @ V.T
+        scores = (X[rows].astype(dtype, copy=False) @ U) @ V.T
+        if not np.isfinite(scores).all():
+            raise ValueError("X_test must hold finite numbers only.")
         own = np.take_along_axis(scores, y[rows, None], axis=1)
         above = (scores > own).sum(axis=1)
         # A W of low rank may tie whole groups of classes: the first of equals wins, as in argmax.
@@ -81,9 +113,3 @@ def top_errors(W: LowRankMatrix, X: Array, y: Array) -> tuple[float, float]:
         wrong += [(above >= 1).sum(), (above >= 5).sum()]
     first, fifth = (wrong / len(y)).tolist()
     return first, fifth
-
-
-def forget() -> None:
-    """Give the memory of the data back."""
-    multitask.cache_clear()
-    multiclass.cache_clear()

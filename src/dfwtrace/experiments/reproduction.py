@@ -21,7 +21,7 @@ from dfwtrace.experiments.drawing import to_file
 from dfwtrace.experiments.exhibits import Experiment, Setting
 from dfwtrace.experiments.markdown import claims_table
 from dfwtrace.experiments.page import Part, file_name, part_of, render
-from dfwtrace.experiments.problems import forget
+from dfwtrace.experiments.problems import last
 from dfwtrace.experiments.runs import Row, Rows, Run, of_experiment
 from dfwtrace.io.atomic import atomic_write
 from dfwtrace.validation import describe
@@ -74,7 +74,7 @@ def measure(
             number += 1
             tell(Progress(number, total, run, rows.find(run) is not None))
             yield rows.of(run)
-        forget()
+        last.forget()
 
 
 def missing(parts: Sequence[Part], rows: Sequence[Row]) -> list[str]:

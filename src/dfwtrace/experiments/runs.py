@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dfwtrace.experiments.provenance import commit, provenance
 from dfwtrace.io.atomic import atomic_write
@@ -103,6 +103,32 @@ class Rows:
         with atomic_write(self._file) as file:
             file.write(text.encode("utf-8"))
         return row
+
+
+class MissingRowsError(LookupError):
+    """Rows that are to be compared are not all there."""
+
+
+class BySetting(dict[Any, Row]):
+    """Rows by the value of one of their settings; one that is not there is missing."""
+
+    def __missing__(self, value: Any) -> NoReturn:
+        raise MissingRowsError(f"there is no row for {value}.")
+
+
+def by_setting(rows: Iterable[Row], name: str) -> BySetting:
+    """Rows by the value of one of their settings.
+
+    Examples
+    --------
+    >>> rows = by_setting([{"settings": {"method": "SVA"}, "values": {}}], "method")
+    >>> list(rows)
+    ['SVA']
+    >>> rows["Naive"]
+    Traceback (most recent call last):
+    dfwtrace.experiments.runs.MissingRowsError: there is no row for Naive.
+    """
+    return BySetting((row["settings"][name], row) for row in rows)
 
 
 def of_experiment(rows: Sequence[Row], experiment: str, **settings: Any) -> list[Row]:

@@ -9,11 +9,12 @@ from typing import Any
 from dfwtrace.experiments import curves
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Panel, Scale, Setting, Table
 from dfwtrace.experiments.methods import follow
-from dfwtrace.experiments.problems import multitask
-from dfwtrace.experiments.runs import Row, Run
+from dfwtrace.experiments.problems import last, multitask
+from dfwtrace.experiments.runs import Row, Run, by_setting
 
 NAME = "starts"
 TITLE = "SVA as a warm start, and K = O(t)"
+KEYS = ("method",)
 ABOUT = (
     "Least squares as in figure 1. SVA's average as the power method's start costs one more round "
     "of N·(d+m) numbers in every epoch; the vector of the last epoch costs nothing."
@@ -60,13 +61,13 @@ def runs(setting: Setting) -> list[Run]:
 def _measure(
     setting: Setting, method: str, n: int, d: int, epochs: int, shards: int
 ) -> dict[str, Any]:
-    engine = setting.engine(shards)
-    return follow(multitask(n, d, d), method, epochs=epochs, step="linesearch", engine=engine)
+    problem, engine = last.of(multitask, n, d, d), setting.engine(shards)
+    return follow(problem, method, epochs=epochs, step="linesearch", engine=engine)
 
 
 def exhibit(rows: Sequence[Row]) -> Exhibit:
     """The objective against epochs and against numbers sent."""
-    methods = curves.by_method(rows)
+    methods = by_setting(rows, "method")
     epochs = {
         name: (row["values"]["epoch"], row["values"]["objective"]) for name, row in methods.items()
     }
@@ -107,8 +108,8 @@ def _running(values: Sequence[float]) -> list[float]:
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
     """What the starts and the schedule are worth."""
-    methods = curves.by_method(rows)
-    ends = {name: curves.objective(row) for name, row in methods.items()}
+    methods = by_setting(rows, "method")
+    ends = {name: curves.objective(methods[name]) for name in _METHODS}
     compared = {name: ends[name] for name in ("DFW-1", "DFW-1 from SVA", "DFW-2")}
     linear = {name: ends[name] for name in ("DFW-log", "DFW-linear")}
     sent = {name: sum(methods[name]["values"]["numbers_sent"]) for name in linear}

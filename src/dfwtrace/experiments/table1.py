@@ -7,18 +7,19 @@ from functools import partial
 from typing import Any
 
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Scale, Setting, Table
-from dfwtrace.experiments.methods import ACCELERATED, COMPARED, follow
-from dfwtrace.experiments.problems import classification, multiclass
-from dfwtrace.experiments.runs import Row, Run
+from dfwtrace.experiments.methods import ACCELERATED, PAPER, follow
+from dfwtrace.experiments.problems import classification, last, multiclass
+from dfwtrace.experiments.runs import Row, Run, by_setting
 
 NAME = "table 1"
 TITLE = "Table 1: communication of an epoch"
+KEYS = ("method",)
 ABOUT = (
     "Numbers and rounds of the oracle as the library counts them, summed over the run, beside the "
     "paper's formulas. N workers, W of d × m, K(t) power iterations."
 )
 
-_METHODS = (*COMPARED[:-1], "DFW-linear", "DFW-1 from SVA", ACCELERATED)
+_METHODS = (*PAPER, "DFW-linear", "DFW-1 from SVA", ACCELERATED)
 #: Rows, d, m, workers, epochs.
 _SIZES: dict[Scale, tuple[int, int, int, int, int]] = {
     "toy": (120, 9, 7, 3, 12),
@@ -59,7 +60,7 @@ def runs(setting: Setting) -> list[Run]:
 def _measure(
     setting: Setting, method: str, n: int, d: int, m: int, shards: int, epochs: int
 ) -> dict[str, Any]:
-    problem = classification(multiclass(n, d, m, n_test=10), 30.0)
+    problem = classification(last.of(multiclass, n, d, m, 10), 30.0)
     engine = setting.engine(shards)
     told = follow(problem, method, epochs=epochs, step="harmonic", engine=engine, every=epochs)
     if method == ACCELERATED:
@@ -122,11 +123,8 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         and values["rounds"] == values["expected_rounds"]
         for values in judged
     )
-    sent = {
-        row["settings"]["method"]: sum(row["values"]["numbers_sent"])
-        for row in rows
-        if row["settings"]["method"] in ("Naive", "SVA", "DFW-1", "DFW-2", "DFW-log")
-    }
+    found = by_setting(rows, "method")
+    sent = {name: sum(found[name]["values"]["numbers_sent"]) for name in _METHODS}
     settings = rows[0]["settings"]
     d, m = settings["d"], settings["m"]
     return [
@@ -140,8 +138,9 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         Claim(
             "DFW sends far less than Naive: O(d + m) instead of O(d·m).",
             f"Numbers in the whole run at {d} × {m}: "
-            f"{', '.join(f'{name} {count:,.0f}' for name, count in sent.items())}.",
-            sent["DFW-2"] < sent["Naive"],
-            "d and m are too small: 4(d + m) is not below d·m.",
+            f"{', '.join(f'{name} {sent[name]:,.0f}' for name in PAPER)}; of DFW-2, a third of "
+            f"Naive's is asked.",
+            sent["DFW-2"] <= sent["Naive"] / 3.0,
+            "d and m are too small: 4(d + m) is not far below d·m.",
         ),
     ]

@@ -13,13 +13,14 @@ from dfwtrace._typing import FloatArray
 from dfwtrace.engines import LocalEngine
 from dfwtrace.experiments.curves import listed
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Line, Panel, Scale, Setting
-from dfwtrace.experiments.runs import Row, Run
+from dfwtrace.experiments.runs import Row, Run, by_setting
 from dfwtrace.lmo import Constant, Linear, Log, Power, Schedule, TheoremLinear
 from dfwtrace.solving import solve
 from dfwtrace.tasks import LeastSquares
 
 NAME = "theorem"
 TITLE = "The theorem, and schedules K(t)"
+KEYS = ("method",)
 ABOUT = (
     "Orthonormal X make all constants known: F(W) = ½‖W − B‖² + c with C_F = 4μ², and F* is a "
     "projection. B has five large singular values and many that are not far below what the ball "
@@ -41,7 +42,8 @@ _CONSTANTS = (1, 2, 4, 8)
 _LARGE, _CUT_OFF = 5, 0.2
 # F − F* in the second half of a run: of one that stands still, and of one that goes on.
 _STANDS, _GOES_ON = 0.9, 0.6
-_THEOREM = "the theorem's K(t)"
+_LOG, _LINEAR, _THEOREM = "K = ⌊1 + log t⌋", "K = O(t)", "the theorem's K(t)"
+_NAMES = (*(f"K = {k}" for k in _CONSTANTS), _LOG, _LINEAR, _THEOREM)
 
 
 class _Known(NamedTuple):
@@ -68,8 +70,8 @@ def _problem(size: int) -> _Known:
 def _schedules(known: _Known) -> dict[str, Schedule]:
     return {
         **{f"K = {k}": Constant(k) for k in _CONSTANTS},
-        "K = ⌊1 + log t⌋": Log(1.0),
-        "K = O(t)": Linear(),
+        _LOG: Log(1.0),
+        _LINEAR: Linear(),
         _THEOREM: TheoremLinear(_DELTA, lipschitz=known.lipschitz, curvature=_CURVATURE),
     }
 
@@ -77,14 +79,13 @@ def _schedules(known: _Known) -> dict[str, Schedule]:
 def runs(setting: Setting) -> list[Run]:
     """A run for each schedule; the problem is too small for any other engine than this process."""
     size, epochs, seeds = _SIZES[setting.scale]
-    names = list(_schedules(_problem(size)))
     return [
         Run(
             NAME,
             {"method": name, "d": size, "m": size, "epochs": epochs, "seeds": seeds},
             partial(_measure, name, size, epochs, seeds),
         )
-        for name in names
+        for name in _NAMES
     ]
 
 
@@ -131,16 +132,17 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
     """The theorem, the neighbourhoods, and the schedules that leave none."""
-    values = {row["settings"]["method"]: row["values"] for row in rows}
+    found = by_setting(rows, "method")
+    values = {name: found[name]["values"] for name in _NAMES}
     theorem = values[_THEOREM]
     below = max(e / b for e, b in zip(theorem["excess"], theorem["bound"], strict=True))
-    ends = {name: _end(values[name]["excess"]) for name in values}
+    ends = {name: _end(values[name]["excess"]) for name in _NAMES}
     constant = {f"K = {k}": ends[f"K = {k}"] for k in _CONSTANTS}
     shrinks = all(a > b for a, b in pairwise(constant.values()))
-    halves = {name: _second_half(values[name]["excess"]) for name in ("K = 1", "K = 2", "K = O(t)")}
+    halves = {name: _second_half(values[name]["excess"]) for name in ("K = 1", "K = 2", _LINEAR)}
     stand = min(halves["K = 1"], halves["K = 2"]) >= _STANDS
-    linear, log = ends["K = O(t)"], ends["K = ⌊1 + log t⌋"]
-    work = {name: values[name]["power_iterations"] for name in ("K = ⌊1 + log t⌋", "K = O(t)")}
+    linear, log = ends[_LINEAR], ends[_LOG]
+    work = {name: values[name]["power_iterations"] for name in (_LOG, _LINEAR)}
     return [
         Claim(
             "With the theorem's K(t), F(W_t) − F* ≤ 2C_F(1+δ)/(t+2) in expectation.",
@@ -157,10 +159,10 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         ),
         Claim(
             "K(t) = O(t) converges to the optimum, for any spectrum.",
-            f"F − F* at the end: {linear:.3g} with {work['K = O(t)']:.0f} power iterations, and it "
-            f"falls to {halves['K = O(t)']:.2f} of what it was in the second half; "
-            f"K = ⌊1 + log t⌋: {log:.3g} with {work['K = ⌊1 + log t⌋']:.0f}.",
-            linear < min(constant.values()) and halves["K = O(t)"] <= _GOES_ON,
+            f"F − F* at the end: {linear:.3g} with {work[_LINEAR]:.0f} power iterations, and it "
+            f"falls to {halves[_LINEAR]:.2f} of what it was in the second half; "
+            f"{_LOG}: {log:.3g} with {work[_LOG]:.0f}.",
+            linear < min(constant.values()) and halves[_LINEAR] <= _GOES_ON,
             "More epochs are needed until the smallest neighbourhood is what remains.",
         ),
     ]
