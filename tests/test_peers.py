@@ -43,6 +43,8 @@ def check(row: Row) -> None:
     assert {"reached", "rank", "numbers", "their numbers", "their steps"} <= set(row.detail)
     assert all(math.isfinite(number) for number in row.detail.values())
     if "target" in row.detail:
+        bests = row.detail["best"], row.detail["their best"]
+        assert row.detail["target"] == pytest.approx(1.01 * max(bests))
         assert row.detail["test error"] <= row.detail["target"]
         assert row.detail["their test error"] <= row.detail["target"]
     else:

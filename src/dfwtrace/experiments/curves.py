@@ -38,6 +38,17 @@ def time_to(row: Row, target: float) -> float:
     return next(reached, inf)
 
 
+def time_to_error(row: Row, name: str, target: float) -> float:
+    """Seconds until an error that was looked at was at most that; infinite if none was."""
+    told, seconds = row["values"]["errors"][name], row["values"]["seconds"]
+    reached = (
+        seconds[int(epoch) - 1]
+        for epoch, value in zip(told["epoch"], told["error"], strict=True)
+        if value <= target
+    )
+    return next(reached, inf)
+
+
 def panels(
     rows: Mapping[str, Row], methods: Iterable[str], title: str, error_name: str, error_label: str
 ) -> list[Panel]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +42,12 @@ _SECONDS: dict[Scale, float] = {"paper": 300.0}
 _INTENT_ROWS: dict[Scale, int | None] = {"toy": 200, "small": None, "paper": None}
 _SHARDS = 8
 _ERROR = "top-5"
+# Errors are compared at the worst of them, and 1 % more.
+_MARGIN = 1.01
+_COARSE = (
+    "which a variant with coarser pairs reaches in its last epochs only. Where all workers are on "
+    "one machine, what Naive sends costs nothing, and the exact pair of a small matrix is cheap."
+)
 
 
 class _Data(NamedTuple):
@@ -135,7 +140,8 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
 def claims(rows: Sequence[Row]) -> list[Claim]:
     """What the paper says of ImageNet; said of a stand-in, it is marked as such."""
     found = _by_data(rows)
-    told = [_dfw_is_quicker(title, methods) for title, methods in found.items()]
+    judges = (_dfw_is_quicker, _errors_fall_sooner)
+    told = [judge(title, methods) for title, methods in found.items() for judge in judges]
     if not any(title.startswith(REAL) for title in found):
         missing = Claim(
             "On ImageNet, DFW reaches a low error in far less time than the baselines.",
@@ -147,14 +153,22 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _dfw_is_quicker(title: str, methods: BySetting) -> Claim:
-    errors = {method: curves.error(methods[method], _ERROR) for method in COMPARED}
-    claim = comparison.dfw_is_quicker(
+    return comparison.dfw_is_quicker(
         {title: methods},
         f"DFW variants are quicker than the baselines ({title}).",
-        "The target is what the slowest of them ends with, which a variant with coarser pairs "
-        "reaches in its last epochs only. Where all workers are on one machine, what Naive sends "
-        "costs nothing, and the exact pair of a small matrix is cheap.",
+        f"The target is what the slowest of them ends with, {_COARSE}",
     )
-    return replace(
-        claim, measured=f"{claim.measured} Top-5 error at the end: {curves.listed(errors)}."
+
+
+def _errors_fall_sooner(title: str, methods: BySetting) -> Claim:
+    """Errors are looked at in some epochs only: times are those of the first look that shows it."""
+    errors = {name: curves.error(methods[name], _ERROR) for name in COMPARED}
+    target = _MARGIN * max(errors[name] for name in ("Naive", *comparison.VARIANTS))
+    times = {name: curves.time_to_error(methods[name], _ERROR, target) for name in COMPARED}
+    baselines = min(times["Naive"], times["SVA"])
+    return Claim(
+        f"DFW variants have the same top-5 error sooner ({title}).",
+        f"Seconds to {target:.3g}: {curves.listed(times)}. At the end: {curves.listed(errors)}.",
+        max(times[name] for name in comparison.VARIANTS) < baselines,
+        f"The target is what the worst of them ends with, {_COARSE}",
     )
