@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
 import runpy
 import sys
 from collections.abc import Mapping
@@ -92,6 +93,17 @@ def test_every_peer_has_its_rows_and_what_is_missing_is_said(
     assert {line.count("|") for line in lines} == {9}
     assert "| Ridge | test error" in lines[9]
     assert "| F* + 0.001·F(0) |" in lines[-1]
+
+
+def test_the_readme_shows_rows_that_are_kept() -> None:
+    root = Path(__file__).resolve().parents[1]
+    readme = (root / "README.md").read_text("utf-8")
+    (name,) = re.findall(r"python -m benchmarks\.peers (benchmarks/results/\S+\.jsonl)", readme)
+    kept = (root / name).read_text("utf-8").splitlines()
+    printed = peers.markdown([json.loads(line) for line in kept]).splitlines()
+    table = readme[readme.index(printed[0]) :].split("\n\n")[0].splitlines()
+    assert table == [line for line in printed if "F* + 0.01·F(0)" not in line]
+    assert len(table) > 20
 
 
 def test_a_toy_of_real_data_has_three_of_its_classes(
