@@ -89,6 +89,17 @@ def _counts(most: int) -> list[int]:
     return [*(2**k for k in range(most.bit_length()) if 2**k < most), most]
 
 
+def _told(count: int) -> str:
+    """A number of cores, in words.
+
+    Examples
+    --------
+    >>> _told(1), _told(2)
+    ('1 core', '2 cores')
+    """
+    return "1 core" if count == 1 else f"{count} cores"
+
+
 def _measure(
     setting: Setting, name: str, count: int, n: int, d: int, epochs: int
 ) -> dict[str, Any]:
@@ -141,7 +152,7 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
     all_cores = sorted({count for found in epochs.values() for count in found})
     speed_up["perfect"] = (all_cores, all_cores)
     objectives: dict[str, Line] = {
-        f"{name}, {row['settings']['cores']} cores": (
+        f"{name}, {_told(row['settings']['cores'])}": (
             row["values"]["seconds"],
             row["values"]["objective"],
         )
@@ -188,7 +199,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             made.append(
                 Claim(
                     f"More cores make epochs quicker ({name}).",
-                    f"{most} cores: {gained:.2f} times as quick as one; {asked:.1f} is asked.",
+                    f"{_told(most)}: {gained:.2f} times as quick as one; {asked:.1f} is asked.",
                     gained > asked,
                     "Products with vectors wait for the memory, which the cores of one machine "
                     "share.",
