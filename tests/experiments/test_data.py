@@ -117,7 +117,9 @@ def test_features_of_imagenet_are_read(tmp_path: Path, save: Callable[[Path], No
     ("name", "array", "sentence"),
     [
         ("y_val.npy", None, "nor y_val.npy"),
-        ("X_val.npy", X[20:, :3], "the features of train and val differ in their number"),
+        ("X_val.npy", X[20:, :3], "the features of both parts differ in their number"),
+        ("X_val.npy", X[20:, 0], "features must be a matrix"),
+        ("y_train.npy", np.full(20, np.inf), "labels must be whole numbers or names"),
         ("y_train.npy", Y[:19], "20 rows of features, but 19 labels"),
         ("y_train.npy", Y[:20] - 7, "a label is negative"),
         ("y_train.npy", Y[:20] + 0.5, "labels must be whole numbers or names"),
@@ -145,6 +147,11 @@ def test_bad_parquet_is_refused_without_reading_features(tmp_path: Path) -> None
     pq.write_table(pa.table({"f0": X[:, 0]}), tmp_path / "val" / "a.parquet")
     with pytest.raises(DataFileError, match="label"):
         check_imagenet(tmp_path)
+    for labels, sentence in ((Y - 7, "a label is negative"), (Y + 0.5, "labels must be whole")):
+        columns = {f"f{j}": X[:, j] for j in range(X.shape[1])}
+        pq.write_table(pa.table({**columns, "label": labels}), tmp_path / "val" / "a.parquet")
+        with pytest.raises(DataFileError, match=sentence):
+            check_imagenet(tmp_path)
 
 
 def test_names_of_classes_mean_the_same_in_training_and_test(tmp_path: Path) -> None:
@@ -156,6 +163,13 @@ def test_names_of_classes_mean_the_same_in_training_and_test(tmp_path: Path) -> 
     np.testing.assert_array_equal(data.y, y)
     np.testing.assert_array_equal(data.y_test, y_test)
     assert data.n_classes == 3
+
+
+def test_intents_of_another_width_to_test_on_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "uneven.npz"
+    np.savez(path, X_train=X, y_train=Y, X_test=X[:, :2], y_test=Y)
+    with pytest.raises(DataFileError, match="differ in their number"):
+        read_intents(path)
 
 
 def test_intents_are_read_from_the_examples_and_from_the_whole_file(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dfwtrace.experiments.runs import Row
 
 ALL = list(EXPERIMENTS.values())
 SMALL = Setting("small", "local", dt.LocalEngine, find_intents(), spark=True)
+TOY = replace(SMALL, scale="toy")
 PAPER = replace(SMALL, scale="paper")
 
 
@@ -29,45 +31,54 @@ def rows_of(name: str, setting: Setting, **changed: Any) -> list[Row]:
     ]
 
 
-def refused(rows: Sequence[Row], setting: Setting, drawn_only: bool = False) -> str:
+def refused(rows: Sequence[Row], setting: Setting, measured: Collection[str] = EXPERIMENTS) -> str:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the sentence is what is tested
-        refuse_mixture(ALL, setting, rows, drawn_only)
+        refuse_mixture(ALL, setting, rows, measured)
     return str(caught.value)
 
 
-@pytest.mark.parametrize("drawn_only", [False, True])
+@pytest.mark.parametrize("measured", [list(EXPERIMENTS), []])
 @pytest.mark.parametrize("setting", [SMALL, PAPER])
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_own_rows_are_at_home(name: str, setting: Setting, drawn_only: bool) -> None:
-    refuse_mixture(ALL, setting, rows_of(name, setting), drawn_only)
-    refuse_mixture(ALL, setting, rows_of(name, setting)[:2], drawn_only)
+def test_own_rows_are_at_home(name: str, setting: Setting, measured: list[str]) -> None:
+    refuse_mixture(ALL, setting, rows_of(name, setting), measured)
+    refuse_mixture(ALL, setting, rows_of(name, setting)[:2], measured)
 
 
-@pytest.mark.parametrize("drawn_only", [False, True])
+@pytest.mark.parametrize("measured", [list(EXPERIMENTS), []])
+@pytest.mark.parametrize("scales", list(permutations((TOY, SMALL, PAPER), 2)))
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_rows_of_another_scale_are_refused(name: str, drawn_only: bool) -> None:
-    assert f"rows of {name} with " in refused(rows_of(name, SMALL), PAPER, drawn_only)
+def test_rows_of_another_scale_are_refused(
+    name: str, scales: tuple[Setting, Setting], measured: list[str]
+) -> None:
+    one, other = scales
+    for row in rows_of(name, one)[:1]:  # also the first of a run that was interrupted
+        assert f"rows of {name} with " in refused([row], other, measured)
 
 
 def test_what_differs_is_said() -> None:
     said = refused(rows_of("figure 1", SMALL), PAPER)
-    assert said == "rows of figure 1 with epochs 60, not 100"
+    assert said == "rows of figure 1 with n 20000, not 100000"
     said = refused(rows_of("figure 2", SMALL, engine="spark"), SMALL)
     assert said == "rows of figure 2 with engine spark, not local"
 
 
-def test_other_real_data_are_refused_as_new_rows_would_stand_beside_them() -> None:
+def test_other_real_data_are_refused_only_where_new_rows_would_stand_beside_them() -> None:
     rows = rows_of("figure 3", SMALL)
     elsewhere = replace(SMALL, intents=Path("all.npz"))
     assert "with source clinc150, not all.npz" in refused(rows, elsewhere)
-    refuse_mixture(ALL, elsewhere, rows, drawn_only=True)
+    refuse_mixture(ALL, elsewhere, rows, ["figure 1"])
+    refuse_mixture(ALL, elsewhere, rows)
+    refuse_mixture(ALL, replace(SMALL, intents=None), rows, EXPERIMENTS)  # none will be added
+    other_scale = replace(PAPER, intents=None)
+    assert "with scale small, not paper" in refused(rows, other_scale, [])
 
 
 def test_rows_of_another_machine_may_be_drawn() -> None:
     rows = [
         {**row, "settings": {**row["settings"], "shards": 64}} for row in rows_of("figure 4", SMALL)
     ]
-    refuse_mixture(ALL, SMALL, rows, drawn_only=True)
+    refuse_mixture(ALL, SMALL, rows)
     assert "with shards 64, not " in refused(rows, SMALL)
 
 

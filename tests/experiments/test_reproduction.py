@@ -314,7 +314,7 @@ class TestCommand:
     def test_rows_of_another_scale_or_engine_are_not_mixed_in(self, folder: Path) -> None:
         before = (folder / "report.html").read_bytes()
         ended = done("reproduce", "--scale", "small", "--draw-only", "--out", folder, code=2)
-        assert "holds rows of figure 2 with n 300, not 10000; name another." in ended.stderr
+        assert "holds rows of figure 1 with n 600, not 20000; name another." in ended.stderr
         words = ("--scale", "toy", "--engine", "spark", "--draw-only")
         ended = done("reproduce", *words, "--out", folder, code=2)
         assert "holds rows of figure 1 with engine local, not spark" in ended.stderr

@@ -79,7 +79,7 @@ def command(
         experiments = choose(only or [])
         rows = Rows(folder)
     here = Setting(scale, engine, LocalEngine, clinc150 or find_intents(), imagenet)
-    _refuse_mixture(folder, rows, here, draw_only)
+    _refuse_mixture(folder, rows, here, [] if draw_only else [one.NAME for one in experiments])
     if not draw_only:
         with refusing():
             _refuse_data(here)
@@ -116,10 +116,10 @@ def command(
     )
 
 
-def _refuse_mixture(folder: Path, rows: Rows, here: Setting, draw_only: bool) -> None:
+def _refuse_mixture(folder: Path, rows: Rows, here: Setting, measured: list[str]) -> None:
     wanted = replace(here, spark=True)  # which runs there would be, with a Spark
     try:
-        refuse_mixture(list(EXPERIMENTS.values()), wanted, list(rows), draw_only)
+        refuse_mixture(list(EXPERIMENTS.values()), wanted, list(rows), measured)
     except ValueError as error:
         raise CommandError(f"--out: {folder} holds {error}; name another.") from error
 

@@ -100,7 +100,7 @@ def dfw_is_quicker(problems: Problems, text: str, reason: str) -> Claim:
     for title, methods in problems.items():
         worst = max(curves.objective(methods[name]) for name in ("Naive", *VARIANTS))
         # A little before its end: the last one's whole run would be its time otherwise.
-        target = worst + _BEFORE_THE_END * (1.0 - worst)
+        target = worst + _BEFORE_THE_END * abs(1.0 - worst)
         times = {name: curves.time_to(methods[name], target) for name in PAPER}
         epochs = {name: 1e3 * curves.seconds_an_epoch(methods[name]) for name in PAPER}
         told.append(
@@ -120,7 +120,7 @@ def accelerated_goes_further(problems: Problems) -> Claim:
         own, others = curves.time_to(row, target), curves.time_to(methods[best], target)
         told.append(
             f"{title}, seconds to {target:.4g} F(0): "
-            f"{curves.listed({ACCELERATED: own, best: others})}; it goes on to "
+            f"{curves.listed({ACCELERATED: own, best: others})}; it ends at "
             f"{curves.objective(row):.4g} F(0), certified to {row['values']['relative_gap']:.1g} "
             f"F(0)"
         )

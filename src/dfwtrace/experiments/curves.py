@@ -9,10 +9,10 @@ from dfwtrace.experiments.exhibits import Line, Panel
 from dfwtrace.experiments.runs import Row
 
 
-def objective(row: Row, epoch: int | None = None) -> float:
-    """F(W_t)/F(0), at the end unless an epoch is given."""
+def objective(row: Row) -> float:
+    """F(W_t)/F(0) at the end."""
     values: list[float] = row["values"]["objective"]
-    return values[-1] if epoch is None else values[min(epoch, len(values)) - 1]
+    return values[-1]
 
 
 def error(row: Row, name: str) -> float:

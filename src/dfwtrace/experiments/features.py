@@ -34,6 +34,10 @@ def check_imagenet(folder: Path) -> None:
     train, val = (survey(folder / part, target=_LABEL) for part in _PARTS)
     if train.features != val.features:
         raise _uneven(folder)
+    from pyarrow import parquet
+
+    for part in _PARTS:
+        _classes(folder / part, parquet.read_table(folder / part, columns=[_LABEL])[0].to_numpy())
 
 
 def read_imagenet(folder: Path) -> Split:
@@ -52,8 +56,6 @@ def read_imagenet(folder: Path) -> Split:
                 f"{folder}: there are neither the folders train and val nor {', '.join(missing)}."
             )
         (X, y), (X_test, y_test) = (_of_arrays(folder, part) for part in _PARTS)
-    if X.ndim != 2 or X_test.shape[1:] != X.shape[1:]:
-        raise _uneven(folder)
     return _split(folder, X, y, X_test, y_test)
 
 
@@ -62,7 +64,7 @@ def _is_parquet(folder: Path) -> bool:
 
 
 def _uneven(folder: Path) -> DataFileError:
-    return DataFileError(f"{folder}: the features of train and val differ in their number.")
+    return DataFileError(f"{folder}: the features of both parts differ in their number.")
 
 
 def find_intents() -> Path | None:
@@ -115,6 +117,10 @@ def _of_npz(path: Path, X_name: str, y_name: str) -> tuple[Array, Array]:
 
 
 def _split(path: Path, X: Array, y: Array, X_test: Array, y_test: Array) -> Split:
+    if X.ndim != 2 or X_test.ndim != 2:
+        raise DataFileError(f"{path}: features must be a matrix, with a row for each label.")
+    if X.shape[1] != X_test.shape[1]:
+        raise _uneven(path)
     for rows, labels in ((X, y), (X_test, y_test)):
         if len(rows) != len(labels):
             raise DataFileError(f"{path}: {len(rows)} rows of features, but {len(labels)} labels.")
@@ -126,9 +132,12 @@ def _split(path: Path, X: Array, y: Array, X_test: Array, y_test: Array) -> Spli
 
 def _classes(path: Path, labels: Array) -> Array:
     """Labels as numbers from 0: whole numbers as they are, names by their order."""
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
+        labels = labels.astype(str)
     if labels.dtype.kind in "US":
         return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-    if labels.dtype.kind not in "iuf" or not np.array_equal(labels, np.floor(labels)):
+    whole = labels.dtype.kind in "iuf" and np.isfinite(labels).all()
+    if not whole or not np.array_equal(labels, np.floor(labels)):
         raise DataFileError(f"{path}: labels must be whole numbers or names.")
     if labels.min() < 0:
         raise DataFileError(f"{path}: a label is negative.")

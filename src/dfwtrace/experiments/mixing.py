@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dfwtrace.experiments.exhibits import Experiment, Setting
 from dfwtrace.experiments.runs import Row, of_experiment
 
-# Rows of another machine have other settings, too, and may be drawn; not so those of another scale.
-_OF_A_SCALE = ("scale", "engine", "n", "epochs")
+Settings = Mapping[str, Any]
+
+#: What all rows of a folder have in common with the runs of its scale and engine.
+_COMMON = ("scale", "engine", "n", "epochs")
 
 
 def refuse_mixture(
-    experiments: Sequence[Experiment], setting: Setting, rows: Sequence[Row], drawn_only: bool
+    experiments: Sequence[Experiment],
+    setting: Setting,
+    rows: Sequence[Row],
+    measured: Collection[str] = (),
 ) -> None:
-    """Refuse rows that stand where a run of this setting belongs, but were measured otherwise.
+    """Refuse rows that were not measured as this setting has it.
 
     Parameters
     ----------
     experiments : sequence of Experiment
     setting : Setting
     rows : sequence of Row
-    drawn_only : bool
-        Whether there will be no new rows beside them.
+    measured : collection of str
+        The experiments that will get new rows, beside which the old ones must be alike in all that
+        they depend on. What is only drawn may come from other data or another machine.
 
     Raises
     ------
@@ -32,31 +38,33 @@ def refuse_mixture(
     """
     for experiment in experiments:
         own = of_experiment(rows, experiment.NAME)
-        places: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+        runs = [run.settings for run in experiment.runs(setting)] if own else []
+        wanted = {_place(experiment, settings): settings for settings in runs}
+        seen = set()
         for row in own:
-            place = _place(experiment, row["settings"])
-            if place in places:
-                raise ValueError(f"two rows of {experiment.NAME} for {_told(place)}")
-            places[place] = row["settings"]
-        for run in experiment.runs(setting) if own else []:
-            found = places.get(_place(experiment, run.settings))
-            if found is not None:
-                _compare(experiment, found, run.settings, drawn_only)
+            found = row["settings"]
+            for name in _COMMON:
+                _compare(experiment, name, found, runs)
+            place = _place(experiment, found)
+            if place in seen:
+                told = ", ".join(str(part) for part in place if part is not None)
+                raise ValueError(f"two rows of {experiment.NAME} for {told}")
+            seen.add(place)
+            if experiment.NAME in measured and place in wanted:
+                for name in sorted({*found, *wanted[place]}):
+                    _compare(experiment, name, found, [wanted[place]])
 
 
 def _compare(
-    experiment: Experiment, found: Mapping[str, Any], wanted: Mapping[str, Any], drawn_only: bool
+    experiment: Experiment, name: str, found: Settings, wanted: Sequence[Settings]
 ) -> None:
-    for name in _OF_A_SCALE if drawn_only else sorted({*found, *wanted}):
-        if found.get(name) != wanted.get(name):
-            raise ValueError(
-                f"rows of {experiment.NAME} with {name} {found.get(name)}, not {wanted.get(name)}"
-            )
+    values = [settings.get(name) for settings in wanted]
+    if found.get(name) not in values:
+        told = " or ".join(dict.fromkeys(str(value) for value in values if value is not None))
+        raise ValueError(
+            f"rows of {experiment.NAME} with {name} {found.get(name)}, not {told or 'without'}"
+        )
 
 
-def _place(experiment: Experiment, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+def _place(experiment: Experiment, settings: Settings) -> tuple[Any, ...]:
     return tuple(settings.get(name) for name in experiment.KEYS)
-
-
-def _told(place: tuple[Any, ...]) -> str:
-    return ", ".join(str(part) for part in place if part is not None)

@@ -123,7 +123,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
         and values["rounds"] == values["expected_rounds"]
         for values in judged
     )
-    found = by_setting(rows, "method")
+    found = by_setting(rows, "method")  # all of them: "7 of 7" is not to be said of five
     sent = {name: sum(found[name]["values"]["numbers_sent"]) for name in _METHODS}
     settings = rows[0]["settings"]
     d, m = settings["d"], settings["m"]
