@@ -366,6 +366,13 @@ class TestCommand:
         assert "Traceback" not in ended.stderr
         assert not (tmp_path / "new" / "rows.jsonl").exists()  # nothing was measured
 
+    def test_a_file_is_no_folder_for_rows(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("mine")
+        ended = call("reproduce", "--scale", "toy", "--out", tmp_path / "file")
+        assert ended.exit_code == 2
+        assert f"--out: {tmp_path / 'file'} is not a folder." in ended.stderr
+        assert (tmp_path / "file").read_text() == "mine"
+
     def test_says_beforehand_that_no_page_can_be_written(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

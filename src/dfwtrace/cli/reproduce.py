@@ -74,6 +74,8 @@ def command(
         if path is not None and not path.exists():
             raise CommandError(f"{name}: {path} does not exist.")
     folder = out or Path("reproduction") / (scale if engine == "local" else f"{scale}-{engine}")
+    if folder.exists() and not folder.is_dir():
+        raise CommandError(f"--out: {folder} is not a folder.")
     require_page()
     with refusing():
         experiments = choose(only or [])
