@@ -79,10 +79,14 @@ def listed(values: Mapping[str, float], style: str = ".3g") -> str:
 
     Examples
     --------
-    >>> listed({"Naive": 0.25, "SVA": float("inf")})
-    'Naive 0.25, SVA never'
+    >>> listed({"Naive": 0.25, "DFW-1": 1434.2, "SVA": float("inf")})
+    'Naive 0.25, DFW-1 1430, SVA never'
     """
-    return ", ".join(
-        f"{name} never" if value == inf else f"{name} {value:{style}}"
-        for name, value in values.items()
-    )
+    return ", ".join(f"{name} {_number(value, style)}" for name, value in values.items())
+
+
+def _number(value: float, style: str) -> str:
+    if value == inf:
+        return "never"
+    told = f"{value:{style}}"
+    return f"{float(told):.0f}" if "e+0" in told else told  # thousands are read more easily so
