@@ -35,7 +35,7 @@ from benchmarks import (
     spark_session,
 )
 from benchmarks.harness import Scale
-from benchmarks.machine import OtherWork
+from dfwtrace.experiments.other_work import OtherWork
 from dfwtrace.experiments.provenance import provenance
 
 SUITE: dict[str, ModuleType] = {

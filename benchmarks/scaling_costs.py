@@ -6,8 +6,8 @@ from functools import cache
 
 from benchmarks import spark_session
 from benchmarks.harness import Scale
-from benchmarks.machine import OtherWork
 from dfwtrace.experiments import scaling_costs
+from dfwtrace.experiments.other_work import OtherWork
 from dfwtrace.experiments.scaling_costs import Measured, Sizes
 
 _MOST_TURNS = 3

@@ -68,11 +68,12 @@ def second_rows(ends: dict[str, float], times: dict[str, float]) -> list[Row]:
 
 def first(small: dict[str, float], large: dict[str, float], times: dict[str, float]) -> list[Claim]:
     rows = [
-        row("figure 1", name, ends[name], times[name], d=d)
+        row("figure 1", name, ends[name], times[name], d=d, n=4000, shards=8)
         for d, ends in ((300, small), (1000, large))
         for name in COMPARED
     ]
-    return figure1.claims(rows)
+    many = row("figure 1", "SVA (many workers)", 0.2, 1.0, d=1000, n=4000, shards=40)
+    return figure1.claims([*rows, many])
 
 
 def second(ends: dict[str, float], times: dict[str, float]) -> list[Claim]:
@@ -104,6 +105,11 @@ def test_the_first_figures_claims_fail_one_by_one(
     assert verdict(
         first({**GOOD, "SVA": 0.2, **small}, {**GOOD, **large}, {**QUICK, **times}), words
     ) is (False)
+
+
+def test_sva_is_also_told_of_with_few_rows_for_a_worker() -> None:
+    (claim,) = (claim for claim in first(GOOD, GOOD, QUICK) if "SVA degrades" in claim.text)
+    assert "d = m = 1000 3.000; d = m = 1000 with 40 workers of 100 rows 2.000." in claim.measured
 
 
 @pytest.mark.parametrize(
@@ -151,14 +157,21 @@ def test_a_ratio_near_one_is_not_well_below_it(mean: float, holds: bool) -> None
 
 
 @pytest.mark.parametrize("form", ["dense", "factored"])
-@pytest.mark.parametrize(("measured", "holds"), [(1.9, True), (1.1, False)])
-def test_a_size_that_should_be_felt(measured: float, holds: bool, form: str) -> None:
+@pytest.mark.parametrize(("measured", "holds"), [(1.9, True), (2.5, False)])
+def test_a_size_that_is_felt_too_much(measured: float, holds: bool, form: str) -> None:
     judged = growths({("multinomial", form): measured})
     (claim, other) = judged if form == "dense" else reversed(judged)
     assert claim.holds is holds
-    assert ("2n: × 1.10 where × 2.00 was predicted" in claim.measured) is not holds
+    told = f"More than that: multinomial, {form}, 2n × 2.50 where × 2.00 was predicted."
+    assert (told in claim.measured) is not holds
     assert other.holds is True
     assert ("Beyond the paper" in claim.text) is (form == "factored")
+
+
+def test_a_size_that_is_felt_less_is_told_but_no_refutation() -> None:
+    claim, _ = growths({("multinomial", "dense"): 1.1})
+    assert claim.holds is True
+    assert "less than predicted: multinomial, dense, 2n × 1.10 where × 2.00" in claim.measured
 
 
 def growths(changed: dict[tuple[str, str], float]) -> list[Claim]:
@@ -335,6 +348,7 @@ def test_starts_and_schedules(from_sva: float, log: float, holds: list[bool]) ->
         "DFW-1": 0.2,
         "DFW-1 from SVA": from_sva,
         "DFW-1 from the last epoch": 0.2,
+        "SVA": 0.2,
         "DFW-2": 0.1,
         "DFW-log": log,
         "DFW-linear": 0.1,
@@ -343,7 +357,7 @@ def test_starts_and_schedules(from_sva: float, log: float, holds: list[bool]) ->
         {
             "experiment": "starts",
             "settings": {"method": name},
-            "values": {"objective": [end], "numbers_sent": [1.0]},
+            "values": {"objective": [end], "numbers_sent": [1.0], "seconds": [2.0]},
         }
         for name, end in ends.items()
     ]

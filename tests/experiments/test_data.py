@@ -11,11 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.special
 
 import dfwtrace as dt
+from dfwtrace.experiments import spectrum
+from dfwtrace.experiments.exhibits import Scale, Setting
 from dfwtrace.experiments.features import (
     check_imagenet,
     find_intents,
+    identity,
     read_imagenet,
     read_intents,
 )
@@ -197,3 +201,63 @@ def test_files_without_intents_are_refused(tmp_path: Path) -> None:
     np.savez(path, X_train=X)
     with pytest.raises(DataFileError, match="there is no array y_train"):
         read_intents(path)
+
+
+class TestIdentity:
+    """Rows of one folder of features are not taken for those of another with the same name."""
+
+    def test_names_folders_by_what_they_hold(self, tmp_path: Path) -> None:
+        for folder, label in (("a", 1), ("b", 2), ("c", 1)):
+            there = tmp_path / folder / "features"
+            there.mkdir(parents=True)
+            np.save(there / "y_train.npy", np.full(100_000, label))
+        names = [identity(tmp_path / folder / "features") for folder in "abc"]
+        assert names[0] == names[2] != names[1]
+        assert all(name.startswith("features ") for name in names)
+
+    def test_sees_one_file_more(self, tmp_path: Path) -> None:
+        (tmp_path / "train").mkdir()
+        (tmp_path / "train" / "0.parquet").write_bytes(b"rows")
+        before = identity(tmp_path)
+        (tmp_path / "train" / "1.parquet").write_bytes(b"")
+        assert identity(tmp_path) != before
+
+    def test_a_large_file_is_told_by_pieces_of_it(self, tmp_path: Path) -> None:
+        content = bytearray(10_000_000)
+        (tmp_path / "X").write_bytes(content)
+        before = identity(tmp_path / "X")
+        content[-1] = 1
+        (tmp_path / "X").write_bytes(content)
+        assert identity(tmp_path / "X") != before
+
+
+@pytest.mark.parametrize("scale", ["toy", "small"])
+def test_the_spectrum_is_of_the_data_that_it_names(scale: Scale) -> None:
+    setting = Setting(scale, "local", dt.LocalEngine, find_intents())
+    epochs, n, d = spectrum._SIZES[scale]
+    made, intents = spectrum._available(setting)
+    assert made.read().X.shape == (n, d)
+    assert len(intents.read().y) == spectrum._ROWS_OF_INTENTS[scale]
+    assert {run.settings["epochs"] for run in spectrum.runs(setting)} == {epochs}
+
+
+def test_the_ratio_is_that_of_the_gradients_singular_values() -> None:
+    """At W after one epoch, whose step is to the whole of its pair."""
+    (run,) = spectrum.runs(Setting("toy", "local", dt.LocalEngine))
+    told = run.measure()
+    assert (told["n"], told["d"], told["m"]) == (200, 12, 12)
+    X, y, _ = dt.datasets.make_multiclass(210, 12, 12, rank=10, seed=0, dtype=np.float32)
+    X, y = X[:200].astype(np.float64), y[:200]
+    result = dt.solve(
+        dt.Multinomial(12),
+        X.astype(np.float32),
+        y,
+        radius=50.0,
+        lmo="power-2",
+        step="harmonic",
+        epochs=1,
+        engine=dt.LocalEngine(4),
+    )
+    P = scipy.special.softmax(X @ result.W.to_dense(), axis=1)
+    s = np.linalg.svd(X.T @ (P - np.eye(12)[y]), compute_uv=False)
+    assert told["errors"]["ratio"]["error"][0] == pytest.approx(s[1] / s[0], rel=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -63,10 +64,16 @@ def test_what_differs_is_said() -> None:
     assert said == "rows of figure 2 with engine spark, not local"
 
 
-def test_other_real_data_are_refused_only_where_new_rows_would_stand_beside_them() -> None:
+def test_other_real_data_are_refused_only_where_new_rows_would_stand_beside_them(
+    tmp_path: Path,
+) -> None:
     rows = rows_of("figure 3", SMALL)
-    elsewhere = replace(SMALL, intents=Path("all.npz"))
-    assert "with source clinc150, not all.npz" in refused(rows, elsewhere)
+    namesake = tmp_path / "clinc150"  # the name alone does not tell data apart
+    namesake.mkdir()
+    (namesake / "train.npz").write_bytes(b"other rows")
+    elsewhere = replace(SMALL, intents=namesake)
+    said = refused(rows, elsewhere)
+    assert re.search("with source clinc150 [0-9a-f]{12}, not clinc150 [0-9a-f]{12}", said)
     refuse_mixture(ALL, elsewhere, rows, ["figure 1"])
     refuse_mixture(ALL, elsewhere, rows)
     refuse_mixture(ALL, replace(SMALL, intents=None), rows, EXPERIMENTS)  # none will be added

@@ -26,6 +26,11 @@ def test_speed_up_is_measured_and_simulated(spark: SparkSession, tmp_path: Path)
     shown = figure4.exhibit(own)
     assert shown.panels[0].dashed == ("simulation", "perfect")
     assert 96 in shown.panels[0].lines["simulation"][0]
+    (simulated,) = (row for row in own if row["settings"]["engine"] == "simulation")
+    checks = simulated["values"]["predicted_over_measured"]
+    assert list(checks) == ["1"]  # at the toy's size, one worker only
+    assert all(0.0 < share < 100.0 for share in checks.values())
+    assert f"over what was measured: {checks['1']:.2f} with one worker." in shown.notes[0]
     claims = figure4.claims(own)
     assert all(claim.holds is not None for claim in claims)
     assert claims[-1].text == "Epochs scale to 96 cores (simulated)."

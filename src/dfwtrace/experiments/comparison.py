@@ -28,7 +28,7 @@ def runs_of_all(
     measure: Callable[[str], Mapping[str, Any]],
     methods: Sequence[str] = COMPARED,
 ) -> list[Run]:
-    """Every method on a problem with these settings."""
+    """These methods on a problem with these settings."""
     return [
         Run(
             experiment,

@@ -22,9 +22,11 @@ TITLE = "Figure 4: speed-up"
 KEYS = ("engine", "cores")
 ABOUT = (
     "Epochs of DFW-2 for multinomial logistic regression, on as many cores as this machine has: "
-    "threads of this process, and resident workers of Spark. Beyond them, a simulation that is fed "
-    "with what was measured on one worker: every message of a round through a tree of workers on a "
-    "network of 10 Gb/s. Its lines are dashed, and it knows of no stragglers."
+    "threads of this process, and resident workers of Spark. Beside them, a simulation of "
+    "ImageNet's shape in the implicit form, fed with what was measured on one worker: every "
+    "message of a round through a tree of workers on a network of 10 Gb/s. Its lines are dashed. "
+    "It knows of no stragglers, and each of its cores has a link and the memory of a machine to "
+    "itself: it tells what the rounds cost, not what the cores of one machine take from each other."
 )
 
 #: Rows, d = m, epochs.
@@ -35,7 +37,7 @@ _SIZES: dict[Scale, tuple[int, int, int]] = {
 }
 #: ImageNet's shape, as the paper's figure has it: a worker has so few of its rows that all that the
 #: simulation asks for can be measured, at any scale.
-_IMAGENET = (1_281_167, Sizes(2048, 1000, (313, 5000, 20_000), 10_000, 1))
+_IMAGENET = (1_281_167, Sizes(2048, 1000, (313, 5000, 20_000), 10_000, min(2, cores())))
 #: Rows, d and m of the simulated problem, and what is measured for it.
 _SIMULATED: dict[Scale, tuple[int, Sizes]] = {
     "toy": (4000, Sizes(12, 10, (20, 60, 120), 90, 1)),
@@ -121,12 +123,17 @@ def _simulate(spark: Any, rows: int, sizes: Sizes) -> dict[str, Any]:
         epoch_seconds(rows, Topology(count, FAN_IN), rounds, measured.costs, _NETWORK)
         for count in _WORKERS
     ]
-    check = measured.checks[1]
-    predicted = epoch_seconds(check.n, Topology(1, FAN_IN), rounds, measured.costs, LOOPBACK)
+    checks = {
+        str(count): epoch_seconds(
+            check.n, Topology(count, FAN_IN), rounds, measured.costs, LOOPBACK
+        )
+        / check.seconds
+        for count, check in measured.checks.items()
+    }
     return {
         "cores": list(_WORKERS),
         "seconds_an_epoch": seconds,
-        "predicted_over_measured": predicted / check.seconds,
+        "predicted_over_measured": checks,
     }
 
 
@@ -181,10 +188,14 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     if not simulated:
         return ["There are no rows of Spark, and none of the simulation, which it feeds."]
     settings, values = simulated[0]["settings"], simulated[0]["values"]
+    checks = " and ".join(
+        f"{share:.2f} with {'one worker' if count == '1' else f'{count} workers'}"
+        for count, share in values["predicted_over_measured"].items()
+    )
     return [
-        f"The simulation is of n = {settings['n']:,}, d = {settings['d']}, m = {settings['m']}; an "
-        f"epoch with one worker, at a number of rows that it was not fed with, it predicts to be "
-        f"{values['predicted_over_measured']:.2f} times what was measured."
+        f"The simulation is of n = {settings['n']:,}, d = {settings['d']}, m = {settings['m']}. "
+        f"What it predicts for an epoch on this machine, at a number of rows that it was not fed "
+        f"with, over what was measured: {checks}."
     ]
 
 

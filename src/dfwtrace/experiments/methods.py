@@ -19,6 +19,7 @@ from dfwtrace.solving import plan, solve
 ORACLES: dict[str, str | LMO] = {
     "Naive": "naive",
     "SVA": "sva",
+    "SVA (many workers)": "sva",
     "DFW-1": "power-1",
     "DFW-2": "power-2",
     "DFW-2 (dense)": "power-2",
@@ -120,6 +121,8 @@ def follow(
     )
     if result.status == "interrupted":
         raise KeyboardInterrupt
+    if not len(result.history):
+        raise RuntimeError(f"{method} ended before its first epoch: {result.message}")
     clock.look_at(result.W, len(result.history))
     return _told(result, clock)
 

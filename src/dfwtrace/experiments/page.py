@@ -112,9 +112,17 @@ def render(parts: Sequence[Part], rows: Sequence[Row], scale: str) -> str:
 
 def _places(rows: Sequence[Row]) -> list[list[str]]:
     """Commits and machines, each with its number of rows."""
-    places: dict[tuple[Any, ...], list[str]] = {}
+    places: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         versions = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
         key = (row["commit"], row["cpu"], str(row["cores"]), ", ".join(row["blas"]), versions)
-        places.setdefault(key, []).append(row["date"])
-    return [[*key, str(len(dates)), min(dates), max(dates)] for key, dates in places.items()]
+        places.setdefault(key, []).append(row)
+    return [[*key, str(len(own)), *_when(own)] for key, own in places.items()]
+
+
+def _when(rows: Sequence[Row]) -> tuple[str, str, str]:
+    """From when to when, and the share that other programs had of the processors' time."""
+    dates = [row["date"] for row in rows]
+    # Short runs are counted in ticks of a hundredth of a second: they tell of it together only.
+    others = sum(row["other_work"] * row["seconds"] for row in rows)
+    return min(dates), max(dates), f"{others / sum(row['seconds'] for row in rows):.1%}"

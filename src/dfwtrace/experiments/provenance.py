@@ -17,6 +17,9 @@ from threadpoolctl import threadpool_info
 #: The checkout that this package runs from, where it does.
 ROOT = Path(__file__).resolve().parents[3]
 
+_NEEDED = ("dfwtrace", "numpy", "scipy", "numba", "scikit-learn")
+_WHERE_INSTALLED = ("pyspark", "pyarrow", "copt", "cvxpy", "clarabel")
+
 
 def provenance() -> dict[str, Any]:
     """Commit, date, versions and machine.
@@ -31,8 +34,8 @@ def provenance() -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in ("dfwtrace", "numpy", "scipy", "numba")},
-            **{name: version(name) for name in ("pyspark", "pyarrow") if find_spec(name)},
+            **{name: version(name) for name in _NEEDED},
+            **{name: version(name) for name in _WHERE_INSTALLED if find_spec(name)},
         },
         "blas": sorted(
             {

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dfwtrace.experiments.other_work import OtherWork
 from dfwtrace.experiments.provenance import commit, provenance
 from dfwtrace.io.atomic import atomic_write
 
-#: A row as it is stored: experiment, settings, values, seconds, and where it was measured.
+#: A row as it is stored: experiment, settings, values, seconds, the share of the processors' time
+#: that other programs had meanwhile, and where it was measured.
 Row = Mapping[str, Any]
 
 
@@ -88,13 +90,16 @@ class Rows:
         known = self.find(run)
         if known is not None:
             return known
-        began = time.perf_counter()
-        values = run.measure()
+        with OtherWork() as others:
+            began = time.perf_counter()
+            values = run.measure()
+            took = time.perf_counter() - began
         row: dict[str, Any] = {
             "experiment": run.experiment,
             "settings": dict(run.settings),
             "values": dict(values),
-            "seconds": time.perf_counter() - began,
+            "seconds": took,
+            "other_work": round(others.share, 3),
             **provenance(),
         }
         row = json.loads(json.dumps(row, allow_nan=False))  # what a later look at the file gives

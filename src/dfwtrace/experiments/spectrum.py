@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Panel, Scale, Setting
-from dfwtrace.experiments.features import read_intents
+from dfwtrace.experiments.features import identity, read_intents
 from dfwtrace.experiments.methods import Problem, follow
 from dfwtrace.experiments.problems import Split, multiclass
 from dfwtrace.experiments.runs import Row, Run
@@ -35,38 +36,52 @@ _SIZES: dict[Scale, tuple[int, int, int]] = {
 _ROWS_OF_INTENTS: dict[Scale, int] = {"toy": 150, "small": 4000, "paper": 15_000}
 
 
+class _Data(NamedTuple):
+    name: str
+    source: str
+    radius: float
+    read: Callable[[], Split]
+
+
+def _available(setting: Setting) -> list[_Data]:
+    _, n, d = _SIZES[setting.scale]
+    found = [_Data("synthetic", "make_multiclass", 50.0, partial(multiclass, n, d, d, n_test=10))]
+    if setting.intents is not None:
+        read = partial(_intents, setting.intents, _ROWS_OF_INTENTS[setting.scale])
+        found.append(_Data("CLINC150", identity(setting.intents), 500.0, read))
+    return found
+
+
+def _intents(path: Path, rows: int) -> Split:
+    split = read_intents(path)
+    return split._replace(X=split.X[:rows], y=split.y[:rows])
+
+
 def runs(setting: Setting) -> list[Run]:
     """On synthetic data, and on real ones where there are any."""
-    epochs, n, d = _SIZES[setting.scale]
-    data: dict[str, tuple[str, float, Callable[[], Split]]] = {
-        "synthetic": ("make_multiclass", 50.0, partial(multiclass, n, d, d, n_test=10))
-    }
-    if setting.intents is not None:
-        data["CLINC150"] = (setting.intents.name, 500.0, partial(read_intents, setting.intents))
-    rows = _ROWS_OF_INTENTS[setting.scale]
+    epochs = _SIZES[setting.scale][0]
     return [
         Run(
             NAME,
             {
-                "data": name,
-                "source": source,
-                "radius": radius,
+                "data": data.name,
+                "source": data.source,
+                "radius": data.radius,
                 "scale": setting.scale,
                 "epochs": epochs,
                 "engine": setting.where,
                 "seed": 0,
             },
-            partial(_measure, setting, read, radius, epochs, rows),
+            partial(_measure, setting, data.read, data.radius, epochs),
         )
-        for name, (source, radius, read) in data.items()
+        for data in _available(setting)
     ]
 
 
 def _measure(
-    setting: Setting, read: Callable[[], Split], radius: float, epochs: int, rows: int
+    setting: Setting, read: Callable[[], Split], radius: float, epochs: int
 ) -> dict[str, Any]:
-    split = read()
-    X, y, m = split.X[:rows], split.y[:rows], split.n_classes
+    X, y, *_, m = read()
 
     def look(W: LowRankMatrix) -> Mapping[str, float]:
         scores = np.asarray(X @ W, dtype=np.float64)
@@ -79,7 +94,14 @@ def _measure(
     problem = Problem(Multinomial(m), X, y, radius, look)
     told = follow(problem, "DFW-2", epochs=epochs, step="harmonic", engine=setting.engine(4))
     ratios = told["errors"]["ratio"]["error"]
-    return {**told, "mean_ratio": float(np.mean(ratios)), "largest_ratio": max(ratios)}
+    return {
+        **told,
+        "mean_ratio": float(np.mean(ratios)),
+        "largest_ratio": max(ratios),
+        "n": X.shape[0],
+        "d": X.shape[1],
+        "m": m,
+    }
 
 
 def exhibit(rows: Sequence[Row]) -> Exhibit:
@@ -91,7 +113,14 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
     epochs = [epoch for x, _ in lines.values() for epoch in (min(x), max(x))]
     found = "the paper's mean"
     lines[found] = ([min(epochs), max(epochs)], [_PAPERS, _PAPERS])
-    return Exhibit([Panel("σ₂/σ₁ of ∇F(W_t)", "epochs", "σ₂/σ₁", lines, dashed=(found,))])
+    notes = [
+        f"{row['settings']['data']}: n = {values['n']:,}, d = {values['d']}, m = {values['m']}, "
+        f"μ = {row['settings']['radius']:g}."
+        for row in rows
+        for values in [row["values"]]
+    ]
+    shown = Panel("σ₂/σ₁ of ∇F(W_t)", "epochs", "σ₂/σ₁", lines, dashed=(found,))
+    return Exhibit([shown], notes=notes)
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:

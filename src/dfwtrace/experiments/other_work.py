@@ -19,6 +19,13 @@ class OtherWork:
     NumPy's BLAS most of all. So two sides of a ratio do not suffer alike, and a ratio from a busy
     machine can err in either direction. What this process has started, Spark's JVM and workers for
     example, is no other work.
+
+    Examples
+    --------
+    >>> with OtherWork() as others:
+    ...     total = sum(range(1000))
+    >>> 0.0 <= others.share <= 1.0
+    True
     """
 
     share = 0.0  # also where the system does not tell
@@ -85,6 +92,7 @@ class OwnTime:
         return self._ticks / os.sysconf("SC_CLK_TCK")
 
     def look(self) -> None:
+        """Add what has come since the last look."""
         now = _family()
         seen_of_ended: Counter[int] = Counter()  # by parent: this much it may have waited for
         for process, seen in self._known.items():
