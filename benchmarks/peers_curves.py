@@ -1,4 +1,4 @@
-"""Curves over the time of a run, and those of ours, of scikit-learn and of Spark MLlib.
+"""Curves over the time of a run, and those of ours and of scikit-learn.
 
 A curve's clock stands still while a value is taken, so that looking costs the run nothing.
 """
@@ -14,14 +14,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 import dfwtrace as dt
-from benchmarks import spark_session
 from benchmarks.peers_problems import Problem
 
 # Of the paper's solver, which goes on until it is stopped.
 _MOST_EPOCHS = 100_000
-# Iterations of the first of MLlib's fits; each next one has half as many again.
-_FEWEST = 4
-_MOST = 1000
+# Of L-BFGS, which ends by itself long before.
+_MOST_ITERATIONS = 1000
 
 
 class Curve:
@@ -33,10 +31,16 @@ class Curve:
         The run may end at this value.
     cap : float
         It must end after so many seconds.
+
+    Attributes
+    ----------
+    stopped : bool
+        Whether the cap has ended it, and not what it wanted or the run itself.
     """
 
     def __init__(self, wanted: float = -np.inf, cap: float = np.inf) -> None:
         self.wanted, self.cap = wanted, cap
+        self.stopped = False
         self.seconds: list[float] = []
         self.values: list[float] = []
         self.start()
@@ -57,7 +61,8 @@ class Curve:
         """A value of a run that took so long; whether this was enough."""
         self.seconds.append(seconds)
         self.values.append(value)
-        return value <= self.wanted or seconds >= self.cap
+        self.stopped = value > self.wanted and seconds >= self.cap
+        return value <= self.wanted or self.stopped
 
     @property
     def best(self) -> float:
@@ -80,6 +85,22 @@ class Look(NamedTuple):
     rank: int
 
 
+class Run(NamedTuple):
+    """A run of ours: where it stood at each value of its curve, and what came before it.
+
+    Attributes
+    ----------
+    looks : list of Look
+    setup : float
+        Seconds until the data were where they are worked on, which the curve's clock counts.
+    """
+
+    looks: list[Look]
+    setup: float
+
+
+#: Runs one of our solvers, and notes its curve.
+Ours = Callable[[Curve], Run]
 #: Runs a peer, notes its curve, and tells what else is known of it.
 Runner = Callable[[Problem, Curve], Mapping[str, float]]
 
@@ -90,8 +111,9 @@ def ours(
     kind: Literal["error", "objective"],
     solver: str = "accelerated",
     tol: float | None = None,
-) -> list[Look]:
-    """Run one of our solvers; its epoch and rank at each value of the curve.
+    rows: Mapping[str, Any] | None = None,
+) -> Run:
+    """Run one of our solvers, on arrays in this process unless `rows` says otherwise.
 
     Test errors are taken after every epoch up to the twentieth, and then ever more rarely, by the
     number of the epoch: each costs a product with all rows, and Frank-Wolfe has thousands of them.
@@ -113,10 +135,9 @@ def ours(
         return curve.note(lambda: problem.error(W if W.rank == rank else W.to_dense()))
 
     curve.start()
-    dt.solve(
+    result = dt.solve(
         problem.task,
-        problem.X,
-        problem.y,
+        **({"X": problem.X, "y": problem.y} if rows is None else rows),
         radius=problem.radius,
         solver=solver,
         epochs=_MOST_EPOCHS if solver == "dfw" else None,
@@ -124,14 +145,14 @@ def ours(
         callback=look,
         progress=False,
     )
-    return looks
+    return Run(looks, result.setup_seconds)
 
 
 def dfw(kind: Literal["error", "objective"]) -> Runner:
     """The paper's solver, with its defaults."""
 
     def run(problem: Problem, curve: Curve) -> dict[str, float]:
-        last = ours(problem, curve, kind, "dfw")[-1]
+        last = ours(problem, curve, kind, "dfw").looks[-1]
         return {
             "their numbers": float(last.rank * (sum(problem.shape) + 1)),
             "their steps": float(last.epoch),
@@ -161,7 +182,7 @@ class _Follower:
             return
         coef = fitted_estimator.coef_
         # Its request to stop is not honoured for L-BFGS, so the fit is left.
-        if self._curve.note(lambda: _error(self._problem, estimator.classes_, coef)):
+        if self._curve.note(lambda: class_error(self._problem, estimator.classes_, coef)):
             raise _Enough
 
 
@@ -170,7 +191,8 @@ def logistic_regression(problem: Problem, curve: Curve) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
 
     # Its own tolerance would end the curve while the test error still falls.
-    model = LogisticRegression(C=problem.penalty, max_iter=_MOST, tol=1e-10, fit_intercept=False)
+    settings = {"max_iter": _MOST_ITERATIONS, "tol": 1e-10, "fit_intercept": False}
+    model = LogisticRegression(C=problem.penalty, **settings)
     model.set_callbacks(_Follower(problem, curve))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it has not converged
@@ -191,47 +213,7 @@ def ridge(problem: Problem, curve: Curve) -> dict[str, float]:
     return {"their numbers": float(model.coef_.size), "their steps": 1.0}
 
 
-def mllib(problem: Problem) -> Runner:
-    """Spark MLlib's LogisticRegression: fits from the start, each half as long again.
-
-    A value is that of a whole fit; all of them together may take as long as the cap. The rows lie
-    cached in Spark's memory before a clock runs, and a first fit has warmed the JVM.
-    """
-    spark = spark_session.session()  # says what is missing
-    import pyarrow as pa
-    from pyspark.ml.classification import LogisticRegression
-    from pyspark.ml.functions import array_to_vector
-
-    n = problem.X.shape[0]
-    rows = pa.table(
-        {"x": pa.array(list(problem.X.astype(np.float64))), "label": problem.y.astype(np.float64)}
-    )
-    frame = spark.createDataFrame(rows).repartition(spark_session.WORKERS)
-    frame = frame.select(array_to_vector("x").alias("features"), "label").cache()
-    settings = {"regParam": 1.0 / (problem.penalty * n), "fitIntercept": False, "tol": 0.0}
-    estimator = LogisticRegression(family="multinomial", standardization=False, **settings)
-    frame.count()
-    estimator.copy({estimator.maxIter: 1}).fit(frame)
-
-    def run(problem: Problem, curve: Curve) -> dict[str, float]:
-        iterations = _FEWEST
-        while sum(curve.seconds) < curve.cap and iterations <= _MOST:
-            began = time.perf_counter()
-            model = estimator.copy({estimator.maxIter: iterations}).fit(frame)
-            seconds = time.perf_counter() - began
-            coef = model.coefficientMatrix.toArray()
-            if curve.add(seconds, _error(problem, np.arange(len(coef)), coef)):
-                break
-            iterations += iterations // 2
-        return {
-            "their numbers": float(np.prod(problem.shape)),
-            "their steps": float(model.summary.totalIterations),
-        }
-
-    return run
-
-
-def _error(problem: Problem, classes: np.ndarray, coef: np.ndarray) -> float:
+def class_error(problem: Problem, classes: np.ndarray, coef: np.ndarray) -> float:
     """The test error of coefficients whose rows are classes; those never seen have none."""
     W = np.full(problem.shape, 0.0, problem.X.dtype)
     W[:, classes.astype(np.intp)] = coef.T
