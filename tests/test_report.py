@@ -232,6 +232,24 @@ def test_axes_hold_all_that_can_be_drawn(values: Any, log: bool, from_zero: bool
         assert scale.low <= 0.0 <= scale.high
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0.023, 3.3, ["0.02", "0.1", "1", "5"]),
+        (0.06, 7.0, ["0.1", "1", "10"]),  # 0.05 would be written over 0.1
+        (1.0, 384.0, ["1", "10", "100", "500"]),
+        (1.0, 130.0, ["1", "10", "100"]),  # and 200 over 100
+        (3e-9, 2e-6, ["10⁻⁸", "10⁻⁷", "10⁻⁶"]),  # powers take too much room
+        (2.5, 8.0, ["2", "5", "10"]),
+    ],
+)
+def test_a_logarithmic_axis_tells_its_ends_where_there_is_room(
+    low: float, high: float, labels: list[str]
+) -> None:
+    scale = logarithmic(np.array([low, high]))
+    assert [tick.label for tick in scale.ticks] == labels
+
+
 @given(FEW, st.booleans(), st.sampled_from(["line", "dots", "bars"]), st.text(), st.text())
 def test_any_chart_is_well_formed_and_inside_its_frame(
     values: Any, log: bool, mark: Any, label: str, series: str

@@ -4,9 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
 from dfwtrace.experiments.exhibits import Line, Panel
 from dfwtrace.experiments.runs import Row
+from dfwtrace.report.numbers import number
+
+
+class ShownError(NamedTuple):
+    """An error as figures show it.
+
+    Attributes
+    ----------
+    key : str
+        Its name in the rows.
+    name : str
+        In words.
+    label : str
+        Of its axis.
+    """
+
+    key: str
+    name: str
+    label: str
+
+
+# Four decimals say too little of what is smaller.
+_SMALL = 1e-3
 
 
 def objective(row: Row) -> float:
@@ -50,21 +74,21 @@ def time_to_error(row: Row, name: str, target: float) -> float:
 
 
 def panels(
-    rows: Mapping[str, Row], methods: Iterable[str], title: str, error_name: str, error_label: str
+    rows: Mapping[str, Row], methods: Iterable[str], problem: str, error: ShownError
 ) -> list[Panel]:
     """Objective and error of these methods, against epochs and against time."""
     rows = {name: rows[name] for name in methods}
-    axes: list[tuple[str, Callable[[Row], Sequence[float]], bool]] = [
-        ("epochs", lambda row: row["values"]["epoch"], False),
-        ("seconds", lambda row: row["values"]["seconds"], True),
+    axes: list[tuple[str, str, Callable[[Row], Sequence[float]], bool]] = [
+        ("epochs", "epochs", lambda row: row["values"]["epoch"], False),
+        ("time", "seconds", lambda row: row["values"]["seconds"], True),
     ]
     shown = []
-    for x_label, place, log_x in axes:
+    for by, label, place, log in axes:
         objectives = {name: (place(row), row["values"]["objective"]) for name, row in rows.items()}
-        errors = {name: _errors(row, place(row), error_name) for name, row in rows.items()}
+        errors = {name: _errors(row, place(row), error.key) for name, row in rows.items()}
         shown += [
-            Panel(title, x_label, "F / F(0)", objectives, log_x, log_y=True),
-            Panel(title, x_label, error_label, errors, log_x, log_y=True),
+            Panel(f"{problem}: objective by {by}", label, "F / F(0)", objectives, log, log_y=True),
+            Panel(f"{problem}: {error.name} by {by}", label, error.label, errors, log, log_y=True),
         ]
     return shown
 
@@ -72,6 +96,17 @@ def panels(
 def _errors(row: Row, place: Sequence[float], name: str) -> Line:
     told = row["values"]["errors"][name]
     return [place[epoch - 1] for epoch in told["epoch"]], told["error"]
+
+
+def decimal(value: float) -> str:
+    """Four decimals, which stand below each other in a table; fewer digits of what is smaller.
+
+    Examples
+    --------
+    >>> decimal(0.0205), decimal(6.074e-11)
+    ('0.0205', '6.07×10⁻¹¹')
+    """
+    return f"{value:.4f}" if abs(value) >= _SMALL else number(value, 3)
 
 
 def listed(values: Mapping[str, float], style: str = ".3g") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,11 @@ from dfwtrace.experiments.runs import Row, Run
 
 Scale = Literal["toy", "small", "paper"]
 Line = tuple[Sequence[float], Sequence[float]]
+#: Whose claim it is: the paper's; the paper's, said of data or machines that stand in for its own;
+#: or one beyond the paper.
+Kind = Literal["paper", "stand-in", "beyond"]
+#: Where there is nothing to tell.
+NONE = "–"
 
 
 @dataclass(frozen=True)
@@ -66,11 +72,36 @@ class Panel:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text."""
+    """Cells of text.
+
+    Attributes
+    ----------
+    title : str
+    columns : sequence of str
+        Their headings.
+    rows : sequence of sequence of str
+    names : int
+        How many of the first columns say what a row is about.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    names: int = 1
+
+    @property
+    def figures(self) -> list[bool]:
+        """Which columns hold figures: all cells begin with a digit, whatever the unit behind it.
+
+        Examples
+        --------
+        >>> Table("", ["method", "an epoch"], [["DFW-1", "2 ms"], ["SVA", NONE]]).figures
+        [False, True]
+        """
+        return [
+            all(row[place] == NONE or re.match(r"(× )?[−-]?\d", row[place]) for row in self.rows)
+            for place in range(len(self.columns))
+        ]
 
 
 @dataclass(frozen=True)
@@ -85,7 +116,7 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, and what was found.
+    """A sentence of the paper, or beside it, and what was found.
 
     Attributes
     ----------
@@ -95,12 +126,15 @@ class Claim:
         None where it could not be measured.
     reason : str
         Why it does not hold here, as far as it is known.
+    kind : {"paper", "stand-in", "beyond"}
+        Whose it is.
     """
 
     text: str
     measured: str
     holds: bool | None
     reason: str = field(default="")
+    kind: Kind = "paper"
 
     @property
     def verdict(self) -> str:

@@ -16,6 +16,7 @@ from dfwtrace.experiments.provenance import cores
 from dfwtrace.experiments.runs import MissingRowsError, Row, Run, by_setting, of_experiment
 from dfwtrace.experiments.scaling_costs import FAN_IN, ITERATIONS, Sizes, measure
 from dfwtrace.experiments.scaling_model import LOOPBACK, Network, Topology, epoch_seconds, exchanges
+from dfwtrace.report.numbers import duration
 
 NAME = "figure 4"
 TITLE = "Figure 4: speed-up"
@@ -49,6 +50,7 @@ _PAPERS_LARGEST = 96
 _NETWORK = Network(1e10 / 8, 1e-4)
 _TURNS = 2
 _LOCAL, _SPARK, _SIMULATION = "in process", "Spark", "simulation"
+_PERFECT = "perfect"
 
 
 def runs(setting: Setting) -> list[Run]:
@@ -152,12 +154,18 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
     """Epochs and speed-up by cores, and the objective against time."""
     epochs = {name: _epochs(rows, name) for name in (_LOCAL, _SPARK, _SIMULATION)}
     epochs = {name: found for name, found in epochs.items() if found}
-    lines: dict[str, Line] = {name: (list(t), list(t.values())) for name, t in epochs.items()}
+    shapes = {name: _shape(rows, name) for name in epochs}
+    # Two problems on one axis: their shapes tell them apart.
+    names = {name: f"{name}, {shapes[name]}" for name in epochs}
+    lines: dict[str, Line] = {
+        names[name]: (list(found), list(found.values())) for name, found in epochs.items()
+    }
     speed_up: dict[str, Line] = {
-        name: (list(t), [t[1] / seconds for seconds in t.values()]) for name, t in epochs.items()
+        names[name]: (list(found), [found[1] / seconds for seconds in found.values()])
+        for name, found in epochs.items()
     }
     all_cores = sorted({count for found in epochs.values() for count in found})
-    speed_up["perfect"] = (all_cores, all_cores)
+    speed_up[_PERFECT] = (all_cores, all_cores)
     objectives: dict[str, Line] = {
         f"{name}, {_told(row['settings']['cores'])}": (
             row["values"]["seconds"],
@@ -166,21 +174,30 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
         for name in (_LOCAL, _SPARK)
         for row in of_experiment(rows, NAME, engine=name)
     }
-    dashed = (_SIMULATION, "perfect")
+    dashed = (names.get(_SIMULATION, _SIMULATION), _PERFECT)
     cells = [
-        [name, str(count), f"{1e3 * seconds:.3g} ms", f"{found[1] / seconds:.2f}"]
+        [name, shapes[name], str(count), duration(seconds), f"{found[1] / seconds:.2f}"]
         for name, found in epochs.items()
         for count, seconds in found.items()
     ]
+    columns = ["where", "n×d×m", "cores", "an epoch", "speed-up"]
     return Exhibit(
         [
-            Panel("Time of an epoch", "cores", "seconds", lines, True, True, dashed),
-            Panel("Speed-up", "cores", "epoch on one / epoch", speed_up, True, True, dashed),
-            Panel("Objective against time", "seconds", "F / F(0)", objectives, log_y=True),
+            Panel("Time of an epoch by cores", "cores", "seconds", lines, True, True, dashed),
+            Panel(
+                "Speed-up by cores", "cores", "epoch on one / epoch", speed_up, True, True, dashed
+            ),
+            Panel("Objective by time", "seconds", "F / F(0)", objectives, log_y=True),
         ],
-        tables=[Table("Speed-up", ["where", "cores", "an epoch", "speed-up"], cells)],
+        tables=[Table("Speed-up", columns, cells, names=3)],
         notes=_notes(rows),
     )
+
+
+def _shape(rows: Sequence[Row], engine: str) -> str:
+    """Rows, features and classes of an engine's problem."""
+    settings = of_experiment(rows, NAME, engine=engine)[0]["settings"]
+    return f"{settings['n']:,}×{settings['d']}×{settings['m']}"
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
@@ -213,17 +230,20 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
                     f"{_told(most)}: {gained:.2f} times as quick as one; {asked:.1f} is asked.",
                     gained > asked,
                     "Products with vectors wait for the memory, which the cores of one machine "
-                    "share.",
+                    "share: that is likely, but was not measured here.",
+                    kind="stand-in",
                 )
             )
     if not made:
-        made.append(Claim("More cores make epochs quicker.", "There is one core here.", None))
+        text = "More cores make epochs quicker."
+        made.append(Claim(text, "There is one core here.", None, kind="stand-in"))
     simulated = _epochs(rows, _SIMULATION)
     if not simulated and _epochs(rows, _SPARK):
         raise MissingRowsError("there are rows of Spark, but none of the simulation.")
-    text = f"Epochs scale to {_PAPERS_LARGEST} cores (simulated)."
+    text = f"Epochs scale to {_PAPERS_LARGEST} cores (simulated, each with its own memory)."
     if not simulated:
-        return [*made, Claim(text, "There are no rows of Spark, which tells the costs.", None)]
+        lacking = "There are no rows of Spark, which tells the costs."
+        return [*made, Claim(text, lacking, None, kind="stand-in")]
     gained, asked = simulated[1] / simulated[_PAPERS_LARGEST], 0.5 * _PAPERS_LARGEST
     most = max(simulated)
     return [
@@ -234,5 +254,6 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             f"with {most}; {asked:g} is asked.",
             gained > asked,
             "With so few rows for each worker, a round's latency is what an epoch waits for.",
+            kind="stand-in",
         ),
     ]

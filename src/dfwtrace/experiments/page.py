@@ -7,26 +7,23 @@ import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from dfwtrace.experiments.drawing import pictures
+from dfwtrace.experiments.drawing import Group, groups
 from dfwtrace.experiments.exhibits import Claim, Experiment, Table
+from dfwtrace.experiments.places import places
 from dfwtrace.experiments.runs import MissingRowsError, Row, of_experiment
+from dfwtrace.experiments.swatch import swatch
+from dfwtrace.experiments.tallies import NAMES, tallies
+from dfwtrace.experiments.unbroken import unbroken
 from dfwtrace.report.page import page_style
-from dfwtrace.report.pictures import Key, Picture
-
-_OWN_STYLE = """
-.claims td:last-child { white-space: nowrap; }
-.scroll + .scroll { margin-top: 1rem; }
-"""
 
 
 class Drawn(NamedTuple):
-    """Charts that share a legend."""
+    """Charts under one heading, in groups with a legend each."""
 
     title: str
-    pictures: Sequence[Picture]
-    legend: Sequence[Key]
+    groups: Sequence[Group]
 
 
 class Part(NamedTuple):
@@ -57,7 +54,7 @@ def part_of(experiment: Experiment, rows: Sequence[Row]) -> Part | None:
         experiment.TITLE,
         experiment.ABOUT,
         [
-            Drawn(title, *pictures(panels, f"{anchor}-{place}"))
+            Drawn(title, groups(panels, f"{anchor}-{place}"))
             for place, (title, panels) in enumerate(sets)
             if panels
         ],
@@ -90,39 +87,23 @@ def render(parts: Sequence[Part], rows: Sequence[Row], scale: str) -> str:
     import jinja2
     import markupsafe
 
-    style = page_style() + _OWN_STYLE
+    own = files("dfwtrace.experiments")
+    style = page_style() + own.joinpath("page.css").read_text("utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    text = files("dfwtrace.experiments").joinpath("page.html.jinja").read_text("utf-8")
-    claims = [claim for part in parts for claim in part.claims]
+    text = own.joinpath("page.html.jinja").read_text("utf-8")
     return environment.from_string(text).render(
         parts=parts,
         scale=scale,
         row_count=len(rows),
-        held=sum(claim.holds is True for claim in claims),
-        judged=sum(claim.holds is not None for claim in claims),
-        # Written by this package and escaped by the XML writer: the only text taken as it is.
+        tallies=tallies([claim for part in parts for claim in part.claims]),
+        kinds=NAMES,
+        # Written by this package, and escaped already: the only text taken as it is.
         style=markupsafe.Markup(style),
         draw=lambda picture: markupsafe.Markup(picture.svg),
+        swatch=lambda key: markupsafe.Markup(swatch(key)),
+        unbroken=lambda text: markupsafe.Markup(unbroken(text)),
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        places=_places(rows),
+        places=places(rows),
     )
-
-
-def _places(rows: Sequence[Row]) -> list[list[str]]:
-    """Commits and machines, each with its number of rows."""
-    places: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        versions = ", ".join(f"{name} {number}" for name, number in row["versions"].items())
-        key = (row["commit"], row["cpu"], str(row["cores"]), ", ".join(row["blas"]), versions)
-        places.setdefault(key, []).append(row)
-    return [[*key, str(len(own)), *_when(own)] for key, own in places.items()]
-
-
-def _when(rows: Sequence[Row]) -> tuple[str, str, str]:
-    """From when to when, and the share that other programs had of the processors' time."""
-    dates = [row["date"] for row in rows]
-    # Short runs are counted in ticks of a hundredth of a second: they tell of it together only.
-    others = sum(row["other_work"] * row["seconds"] for row in rows)
-    return min(dates), max(dates), f"{others / sum(row['seconds'] for row in rows):.1%}"

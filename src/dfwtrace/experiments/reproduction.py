@@ -17,10 +17,10 @@ from dfwtrace.experiments import (
     table2,
     theorem,
 )
-from dfwtrace.experiments.drawing import to_file
 from dfwtrace.experiments.exhibits import Experiment, Setting
 from dfwtrace.experiments.markdown import claims_table
 from dfwtrace.experiments.page import Part, file_name, part_of, render
+from dfwtrace.experiments.picture_file import to_file
 from dfwtrace.experiments.problems import last
 from dfwtrace.experiments.runs import Row, Rows, Run, of_experiment
 from dfwtrace.io.atomic import atomic_write

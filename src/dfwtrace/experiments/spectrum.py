@@ -119,7 +119,8 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
         for row in rows
         for values in [row["values"]]
     ]
-    shown = Panel("σ₂/σ₁ of ∇F(W_t)", "epochs", "σ₂/σ₁", lines, dashed=(found,))
+    title = "Ratio of the gradient's first two singular values by epochs"
+    shown = Panel(title, "epochs", "σ₂/σ₁", lines, dashed=(found,))
     return Exhibit([shown], notes=notes)
 
 
@@ -137,5 +138,6 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             max(means.values()) < _WELL_BELOW,
             "Near the optimum all active singular values of the gradient are equal, by the "
             "conditions of optimality: the closer a run gets, the nearer the ratio is to 1.",
+            kind="stand-in",
         )
     ]

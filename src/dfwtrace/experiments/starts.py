@@ -11,6 +11,7 @@ from dfwtrace.experiments.exhibits import Claim, Exhibit, Panel, Scale, Setting,
 from dfwtrace.experiments.methods import follow
 from dfwtrace.experiments.problems import last, multitask
 from dfwtrace.experiments.runs import Row, Run, by_setting
+from dfwtrace.report.numbers import duration
 
 NAME = "starts"
 TITLE = "SVA as a warm start, and K = O(t)"
@@ -78,21 +79,28 @@ def exhibit(rows: Sequence[Row]) -> Exhibit:
         for name, row in methods.items()
     }
     settings = rows[0]["settings"]
-    title = f"d = m = {settings['d']}"
+    problem = f"d = m = {settings['d']}"
     cells = [
         [
             name,
-            f"{curves.objective(row):.2e}",
+            curves.decimal(curves.objective(row)),
             f"{sum(row['values']['numbers_sent']):,.0f}",
             f"{sum(row['values']['rounds']):,.0f}",
-            f"{row['values']['seconds'][-1]:.3g} s",
+            duration(row["values"]["seconds"][-1]),
         ]
         for name, row in methods.items()
     ]
     return Exhibit(
         [
-            Panel(title, "epochs", "F / F(0)", epochs, log_y=True),
-            Panel(title, "numbers sent", "F / F(0)", numbers, log_x=True, log_y=True),
+            Panel(f"{problem}: objective by epochs", "epochs", "F / F(0)", epochs, log_y=True),
+            Panel(
+                f"{problem}: objective by what was sent",
+                "numbers sent",
+                "F / F(0)",
+                numbers,
+                log_x=True,
+                log_y=True,
+            ),
         ],
         tables=[
             Table("At the end", ["method", "F / F(0)", "numbers", "rounds", "all epochs"], cells)

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
+from dfwtrace.report import markers
 from dfwtrace.report.numbers import clean, name
 from dfwtrace.report.scales import Scale, drawable
 
@@ -23,6 +24,7 @@ _MOST_POINTS = 400  # of a line: more cannot be told apart
 _MOST_DOTS = 40
 
 Mark = Literal["line", "dots", "bars"]
+Stroke = Literal["solid", "dashed", "dotted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +41,14 @@ class Series:
         Which of the page's colours, from 1.
     thin : bool
         Whether it stands back behind the others: a thinner line without dots.
-    dashed : bool
-        Whether it was not measured: a bound, or a simulation.
     radius : float
         Of its dots.
+    stroke : {"solid", "dashed", "dotted"}
+        What is not solid was not measured: a bound, or a simulation.
+    marker : str
+        Of `markers.SHAPES`, at some places of the line; none if it is empty.
+    shift : float
+        From 0 to 1: the share of the way to the next marker by which all of them come later.
     """
 
     name: str
@@ -52,12 +58,14 @@ class Series:
     tone: int = 1
     thin: bool = False
     radius: float = 2.6
-    dashed: bool = False
+    stroke: Stroke = "solid"
+    marker: str = ""
+    shift: float = 0.0
 
     @property
     def style(self) -> str:
         """The names by which the page's styles know it."""
-        marks = (("thin", self.thin), ("dashed", self.dashed))
+        marks = (("thin", self.thin), (self.stroke, self.stroke != "solid"))
         return " ".join([f"tone{self.tone}", *(name for name, wanted in marks if wanted)])
 
 
@@ -163,10 +171,22 @@ def _draw_series(svg: ET.Element, series: Series, frame: _Frame) -> None:
     if series.mark == "line" and x.size > 1:
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in _fewer(x, y))
         ET.SubElement(group, "polyline", points=points)
+    if series.marker:
+        _draw_markers(group, series, x, y)
+        return
     few = x.size == 1 or (x.size <= _MOST_DOTS and not series.thin)
     if series.mark == "dots" or few:
         for a, b in zip(x, y, strict=True):
             ET.SubElement(group, "circle", _attributes(cx=a, cy=b, r=series.radius))
+
+
+def _draw_markers(group: ET.Element, series: Series, x: FloatArray, y: FloatArray) -> None:
+    at = markers.chosen(x, y, series.shift)
+    path = {
+        "class": markers.style(series.marker),
+        "d": markers.outlines(series.marker, x[at], y[at]),
+    }
+    ET.SubElement(group, "path", path)
 
 
 def _draw_bars(group: ET.Element, x: FloatArray, y: FloatArray, frame: _Frame) -> None:

@@ -28,6 +28,7 @@ class Key(NamedTuple):
     name: str
     style: str
     dot: bool
+    marker: str = ""
 
 
 class Picture(NamedTuple):

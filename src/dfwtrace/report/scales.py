@@ -20,6 +20,9 @@ _MOST_DECADES = 5  # with a label each
 # Up to these ratios there are ticks between the powers of ten.
 _CLOSE, _NEAR = 20.0, 100.0
 _PLAIN_DECADES = range(-2, 4)  # 0.01 to 1000 need no powers
+# An axis of few decades tells its ends, too, if they are so far from the next power of ten, as a
+# share of the axis: there is room for both labels then.
+_ROOM_FOR_A_LABEL = 0.2
 
 
 class Tick(NamedTuple):
@@ -110,9 +113,11 @@ def logarithmic(values: FloatArray) -> Scale:
     --------
     >>> import numpy as np
     >>> [tick.label for tick in logarithmic(np.array([2e-4, 0.5])).ticks]
-    ['10⁻³', '0.01', '0.1']
+    ['10⁻³', '0.01', '0.1', '0.5']
     >>> [tick.label for tick in logarithmic(np.array([1.0, 15.0])).ticks]
     ['1', '2', '5', '10', '20']
+    >>> [tick.label for tick in logarithmic(np.array([0.023, 3.3])).ticks]
+    ['0.02', '0.1', '1', '5']
     """
     values = values[drawable(values, log=True)]
     low, high = (float(values.min()), float(values.max())) if values.size else (1.0, 10.0)
@@ -125,18 +130,41 @@ def logarithmic(values: FloatArray) -> Scale:
     first = int(np.flatnonzero(sizes <= low * (1.0 + 1e-9))[-1])
     last = int(np.flatnonzero(sizes >= high * (1.0 - 1e-9))[0])
     marks = marks[first : last + 1] if first < last else marks[first - 1 : first + 2]
-    ticks = tuple(Tick(mark * 10.0**e, _log_label(e, mark)) for e, mark in marks)
+    ticks = tuple(_log_tick(e, mark) for e, mark in marks)
     return Scale(ticks[0].value, ticks[-1].value, ticks, log=True)
 
 
 def _decades(low: float, high: float) -> Scale:
-    """Ticks at powers of ten; the ends are the values', so that no room is lost."""
+    """Ticks at powers of ten; the ends are the values', so that little room is lost."""
     bottom, top = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     stride = math.ceil((top - bottom + 1) / _MOST_DECADES)
-    ticks = tuple(
-        Tick(10.0**e, _log_label(e, 1)) for e in range(bottom, top + 1) if e % stride == 0
-    )
-    return Scale(min(low, ticks[0].value), max(high, ticks[-1].value), ticks, log=True)
+    ticks = [_log_tick(e, 1) for e in range(bottom, top + 1) if e % stride == 0]
+    if stride == 1:
+        room = (high / low) ** _ROOM_FOR_A_LABEL
+        first, last = _below(low, bottom - 1), _above(high, top)
+        if first is not None and room * first.value <= ticks[0].value:
+            ticks.insert(0, first)
+        if last is not None and last.value >= room * ticks[-1].value:
+            ticks.append(last)
+    return Scale(min(low, ticks[0].value), max(high, ticks[-1].value), tuple(ticks), log=True)
+
+
+def _below(low: float, exponent: int) -> Tick | None:
+    """The last of 1, 2, 5 times this power of ten that is not above; None for long labels."""
+    marks = [_log_tick(exponent, mark) for mark in (1, 2, 5)]
+    fitting = [tick for tick in marks if tick.value <= low * (1.0 + 1e-9)]
+    return fitting[-1] if exponent in _PLAIN_DECADES else None
+
+
+def _above(high: float, exponent: int) -> Tick | None:
+    """The first of 2, 5, 10 times this power of ten that is not below; None for long labels."""
+    marks = [_log_tick(exponent, 2), _log_tick(exponent, 5), _log_tick(exponent + 1, 1)]
+    fitting = [tick for tick in marks if tick.value >= high * (1.0 - 1e-9)]
+    return fitting[0] if exponent in _PLAIN_DECADES else None
+
+
+def _log_tick(exponent: int, mark: int) -> Tick:
+    return Tick(mark * 10.0**exponent, _log_label(exponent, mark))
 
 
 def _log_label(exponent: int, mark: int) -> str:
