@@ -17,7 +17,6 @@ import dfwtrace as dt
 from dfwtrace.experiments import spectrum
 from dfwtrace.experiments.exhibits import Scale, Setting
 from dfwtrace.experiments.features import (
-    check_imagenet,
     find_intents,
     identity,
     read_imagenet,
@@ -26,7 +25,8 @@ from dfwtrace.experiments.features import (
 from dfwtrace.experiments.problems import Last, multiclass, multitask, top_errors
 from dfwtrace.io.tables import DataFileError
 
-X, Y, _ = dt.datasets.make_multiclass(n=30, d=4, m=6, rank=2, seed=0, dtype=np.float32)
+X, _, _ = dt.datasets.make_multiclass(n=30, d=4, m=6, rank=2, seed=0, dtype=np.float32)
+Y = np.arange(30) % 6
 
 
 def by_sorting(W: dt.LowRankMatrix, X: np.ndarray, y: np.ndarray, first: int) -> float:
@@ -117,17 +117,30 @@ def test_features_of_imagenet_are_read(tmp_path: Path, save: Callable[[Path], No
     assert isinstance(data.X, np.memmap) == (save is save_arrays)
 
 
+WITH_NAN = X[20:].copy()
+WITH_NAN[3, 2] = np.nan
+NAMES = np.array([f"class {label}" for label in Y])
+
+
 @pytest.mark.parametrize(
     ("name", "array", "sentence"),
     [
         ("y_val.npy", None, "nor y_val.npy"),
         ("X_val.npy", X[20:, :3], "the features of both parts differ in their number"),
-        ("X_val.npy", X[20:, 0], "features must be a matrix"),
-        ("y_train.npy", np.full(20, np.inf), "labels must be whole numbers or names"),
-        ("y_train.npy", Y[:19], "20 rows of features, but 19 labels"),
+        ("X_val.npy", X[20:, 0], r"X_val.npy has the shape \(10,\)"),
+        ("X_val.npy", X[20:, :0], r"X_val.npy has the shape \(10, 0\)"),
+        ("X_val.npy", WITH_NAN, "X_val.npy"),
+        ("X_train.npy", X[:20].astype(str), "X_train.npy holds text"),
+        ("X_train.npy", X[:20] + 1j, "features must be real numbers"),
+        ("y_train.npy", np.full(20, np.inf), "is infinite in row 1"),
+        ("y_train.npy", Y[:19], r"shape \(19,\), but there are 20 rows"),
+        ("y_train.npy", np.stack([Y[:20]] * 2, axis=1), "one label for a row"),
         ("y_train.npy", Y[:20] - 7, "a label is negative"),
         ("y_train.npy", Y[:20] + 0.5, "labels must be whole numbers or names"),
-        ("y_train.npy", np.full(20, np.nan), "labels must be whole numbers or names"),
+        ("y_train.npy", np.full(20, np.nan), "has no value in row 1"),
+        ("y_train.npy", np.full(20, 3), "all rows to learn from are of one class"),
+        ("y_train.npy", NAMES[:20], "labels are names in one part, and numbers in the other"),
+        ("y_val.npy", np.full(10, 10**9), "the class 1000000000 is to be tested, but no row"),
     ],
 )
 def test_bad_features_are_refused(
@@ -137,25 +150,45 @@ def test_bad_features_are_refused(
     (tmp_path / name).unlink()
     if array is not None:
         np.save(tmp_path / name, array)
-    for read in (read_imagenet, check_imagenet):
-        with pytest.raises(DataFileError, match=sentence):
-            read(tmp_path)
+    with pytest.raises(DataFileError, match=sentence):
+        read_imagenet(tmp_path)
 
 
-def test_bad_parquet_is_refused_without_reading_features(tmp_path: Path) -> None:
+def test_python_objects_are_called_so(tmp_path: Path) -> None:
+    save_arrays(tmp_path)
+    np.save(tmp_path / "y_train.npy", NAMES[:20].astype(object), allow_pickle=True)
+    with pytest.raises(DataFileError, match=r"y_train\.npy"):
+        read_imagenet(tmp_path)
+
+
+@pytest.mark.parametrize("shift", [1, 1000])
+def test_labels_may_begin_anywhere(tmp_path: Path, shift: int) -> None:
+    save_arrays(tmp_path)
+    for part in ("train", "val"):
+        labels = np.load(tmp_path / f"y_{part}.npy")
+        np.save(tmp_path / f"y_{part}.npy", labels + shift)
+    data = read_imagenet(tmp_path)
+    np.testing.assert_array_equal(data.y, Y[:20])
+    assert data.n_classes == len(np.unique(Y))
+
+
+def test_bad_parquet_is_refused(tmp_path: Path) -> None:
     save_parquet(tmp_path)
-    check_imagenet(tmp_path)
-    pq.write_table(pa.table({"f0": X[:, 0], "label": Y}), tmp_path / "val" / "a.parquet")
+    val = tmp_path / "val" / "a.parquet"
+    pq.write_table(pa.table({"f0": X[20:, 0], "label": Y[20:]}), val)
     with pytest.raises(DataFileError, match="differ in their number"):
-        check_imagenet(tmp_path)
-    pq.write_table(pa.table({"f0": X[:, 0]}), tmp_path / "val" / "a.parquet")
+        read_imagenet(tmp_path)
+    pq.write_table(pa.table({"f0": X[20:, 0]}), val)
     with pytest.raises(DataFileError, match="label"):
-        check_imagenet(tmp_path)
+        read_imagenet(tmp_path)
+    columns = {f"f{j}": X[20:, j] for j in range(X.shape[1])}
     for labels, sentence in ((Y - 7, "a label is negative"), (Y + 0.5, "labels must be whole")):
-        columns = {f"f{j}": X[:, j] for j in range(X.shape[1])}
-        pq.write_table(pa.table({**columns, "label": labels}), tmp_path / "val" / "a.parquet")
+        pq.write_table(pa.table({**columns, "label": labels[20:]}), val)
         with pytest.raises(DataFileError, match=sentence):
-            check_imagenet(tmp_path)
+            read_imagenet(tmp_path)
+    pq.write_table(pa.table({**columns, "f2": WITH_NAN[:, 2], "label": Y[20:]}), val)
+    with pytest.raises(DataFileError, match="f2"):
+        read_imagenet(tmp_path)
 
 
 def test_names_of_classes_mean_the_same_in_training_and_test(tmp_path: Path) -> None:
@@ -190,16 +223,16 @@ def test_intents_are_read_from_the_examples_and_from_the_whole_file(tmp_path: Pa
 
 def test_files_without_intents_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
-    with pytest.raises(DataFileError, match=r"other\.npz: there is no such file"):
+    with pytest.raises(DataFileError, match=r"other\.npz is not there"):
         read_intents(path)
     path.write_bytes(b"PK damaged")
-    with pytest.raises(DataFileError, match=r"other\.npz: it is no file of NumPy's, or is damaged"):
+    with pytest.raises(DataFileError, match=r"other\.npz is not an NPZ file, or is cut short"):
         read_intents(path)
     np.save(tmp_path / "X.npy", X)
     with pytest.raises(DataFileError, match=r"X\.npy: it is no \.npz file"):
         read_intents(tmp_path / "X.npy")
     np.savez(path, X_train=X)
-    with pytest.raises(DataFileError, match="there is no array y_train"):
+    with pytest.raises(DataFileError, match="has no array 'y_train'"):
         read_intents(path)
 
 

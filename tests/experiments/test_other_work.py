@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dfwtrace.experiments.other_work import OtherWork, OwnTime
-from dfwtrace.experiments.runs import Rows, Run
+from dfwtrace.experiments.runs import Run
+from dfwtrace.experiments.store import Rows
 
 needs_proc = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not tell")
 

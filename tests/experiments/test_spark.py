@@ -12,7 +12,7 @@ from tests.cli.test_spark import AT_HOME
 import dfwtrace as dt
 from dfwtrace.experiments import figure1, figure4
 from dfwtrace.experiments.exhibits import Setting
-from dfwtrace.experiments.runs import Rows
+from dfwtrace.experiments.store import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +24,10 @@ def test_speed_up_is_measured_and_simulated(spark: SparkSession, tmp_path: Path)
     own = [rows.of(run) for run in figure4.runs(setting)]
     assert {row["settings"]["engine"] for row in own} == {"in process", "Spark", "simulation"}
     shown = figure4.exhibit(own)
-    assert shown.panels[0].dashed == ("simulation", "perfect")
-    assert 96 in shown.panels[0].lines["simulation"][0]
+    names = ["in process, 400×12×12", "Spark, 400×12×12", "simulation, 4,000×12×10"]
+    assert list(shown.panels[0].lines) == names  # two problems, told apart
+    assert shown.panels[0].dashed == (names[-1], "perfect")
+    assert 96 in shown.panels[0].lines[names[-1]][0]
     (simulated,) = (row for row in own if row["settings"]["engine"] == "simulation")
     checks = simulated["values"]["predicted_over_measured"]
     assert list(checks) == ["1"]  # at the toy's size, one worker only
@@ -33,7 +35,7 @@ def test_speed_up_is_measured_and_simulated(spark: SparkSession, tmp_path: Path)
     assert f"over what was measured: {checks['1']:.2f} with one worker." in shown.notes[0]
     claims = figure4.claims(own)
     assert all(claim.holds is not None for claim in claims)
-    assert claims[-1].text == "Epochs scale to 96 cores (simulated)."
+    assert claims[-1].text == "Epochs scale to 96 cores (simulated, each with its own memory)."
 
 
 def test_a_method_gives_the_same_objectives_on_spark(spark: SparkSession) -> None:

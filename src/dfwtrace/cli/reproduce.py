@@ -11,25 +11,25 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dfwtrace.cli import options as shared
-from dfwtrace.cli.guard import INTERRUPTED, CommandError, refusing, sentence_of
+from dfwtrace.cli import reproduce_checks as checks
+from dfwtrace.cli.guard import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    CommandError,
+    refusing,
+    sentence_of,
+)
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.spark import session
 from dfwtrace.engines import LocalEngine, SparkEngine
 from dfwtrace.experiments import figure4
 from dfwtrace.experiments.exhibits import Experiment, Setting
-from dfwtrace.experiments.features import check_imagenet, find_intents, read_intents
-from dfwtrace.experiments.mixing import refuse_mixture
+from dfwtrace.experiments.features import find_intents
 from dfwtrace.experiments.page import Part, require_page
 from dfwtrace.experiments.provenance import cores
-from dfwtrace.experiments.reproduction import (
-    EXPERIMENTS,
-    Progress,
-    choose,
-    measure,
-    missing,
-    write,
-)
-from dfwtrace.experiments.runs import Rows
+from dfwtrace.experiments.reproduction import Progress, choose, measure, missing, write
+from dfwtrace.experiments.store import Rows
 
 
 def command(
@@ -74,26 +74,26 @@ def command(
         if path is not None and not path.exists():
             raise CommandError(f"{name}: {path} does not exist.")
     folder = out or Path("reproduction") / (scale if engine == "local" else f"{scale}-{engine}")
-    if folder.exists() and not folder.is_dir():
-        raise CommandError(f"--out: {folder} is not a folder.")
     require_page()
+    checks.refuse_folder(folder)
     with refusing():
         experiments = choose(only or [])
         rows = Rows(folder)
     here = Setting(scale, engine, LocalEngine, clinc150 or find_intents(), imagenet)
-    _refuse_mixture(folder, rows, here, [] if draw_only else [one.NAME for one in experiments])
+    checks.refuse_rows(folder, rows, here, [] if draw_only else experiments)
+    failed: list[str] = []
     if not draw_only:
-        with refusing():
-            _refuse_data(here)
+        checks.refuse_data(here, experiments)
+        checks.refuse_master(master, here, experiments, rows)
         try:
-            _measure(here, experiments, rows, master, output)
+            failed = _measure(here, experiments, rows, master, output)
         except KeyboardInterrupt:
             raise CommandError(
                 f"Interrupted: rows in {folder}: {len(rows)}; the same command goes on.",
                 INTERRUPTED,
             ) from None
     if not len(rows):
-        raise CommandError(f"{folder}: there are no rows to draw.")
+        raise CommandError(f"{folder}: there are no rows to draw.", FAILED if failed else BAD_INPUT)
     parts = write(folder, list(rows), scale)
     _say(parts, output)
     for name in missing(parts, list(rows)):
@@ -108,52 +108,49 @@ def command(
                 {
                     "experiment": title,
                     "claim": claim.text,
+                    "kind": claim.kind,
                     "measured": claim.measured,
                     "holds": claim.holds,
                     "reason": claim.reason if claim.holds is False else "",
                 }
                 for title, claim in claims
             ],
+            "failed": failed,
         }
     )
-
-
-def _refuse_mixture(folder: Path, rows: Rows, here: Setting, measured: list[str]) -> None:
-    wanted = replace(here, spark=True)  # which runs there would be, with a Spark
-    try:
-        refuse_mixture(list(EXPERIMENTS.values()), wanted, list(rows), measured)
-    except ValueError as error:
-        raise CommandError(f"--out: {folder} holds {error}; name another.") from error
-
-
-def _refuse_data(here: Setting) -> None:
-    """What is wrong with files shows now, and not after hours."""
-    if here.imagenet is not None:
-        check_imagenet(here.imagenet)
-    if here.intents is not None:
-        read_intents(here.intents)
+    if failed:
+        raise typer.Exit(FAILED)
 
 
 def _measure(
     here: Setting, experiments: list[Experiment], rows: Rows, master: str | None, output: Output
-) -> None:
-    """Make the runs, with a Spark only for those that want it: a JVM takes time from the others."""
+) -> list[str]:
+    """Make the runs, with a Spark only for those that want it: a JVM takes time from the others.
+
+    Returns the experiments that could not be made.
+    """
+    failed: list[str] = []
 
     def make(setting: Setting, some: list[Experiment]) -> None:
-        for _ in measure(setting, some, rows, lambda step: _note(step, output)):
+        for _ in measure(setting, some, rows, lambda step: _note(step, output), fail):
             pass
+
+    def fail(name: str, error: Exception) -> None:
+        why = "the memory is not enough." if isinstance(error, MemoryError) else sentence_of(error)
+        output.warn(f"{name} cannot be measured: {why}")
+        failed.append(name)
 
     if here.where == "spark":
         with session(master or f"local[{cores()}]") as spark:
             on_spark = replace(here, engine=lambda shards: SparkEngine(spark, shards), spark=spark)
             make(on_spark, experiments)
-        return
+        return failed
     make(here, [one for one in experiments if one.NAME != figure4.NAME])
     speed_up = [one for one in experiments if one.NAME == figure4.NAME]
-    wanted = replace(here, spark=True)  # which runs there would be, with a Spark
-    if speed_up and any(rows.find(run) is None for run in figure4.runs(wanted)):
+    if speed_up and checks.wants_spark(here, rows):
         with _spark(master, output) as spark:
             make(replace(here, spark=spark), speed_up)
+    return failed
 
 
 @contextmanager

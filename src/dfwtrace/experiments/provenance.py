@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info
 #: The checkout that this package runs from, where it does.
 ROOT = Path(__file__).resolve().parents[3]
 
+_SOURCES = ":/src"  # from the top of the repository
 _NEEDED = ("dfwtrace", "numpy", "scipy", "numba", "scikit-learn")
 _WHERE_INSTALLED = ("pyspark", "pyarrow", "copt", "cvxpy", "clarabel")
 
@@ -51,13 +52,24 @@ def provenance() -> dict[str, Any]:
 
 @cache
 def commit() -> str:
-    """Short commit, marked if what is measured is not what it holds; "unknown" outside Git.
+    """Short commit of this package, marked if what is measured is not what it holds.
 
     As it was when somebody first asked: what changes later is not what runs.
     """
+    return commit_of(Path(__file__).resolve().parent)
+
+
+def commit_of(folder: Path) -> str:
+    """Short commit of a folder of sources, with "-dirty" if it was changed since.
+
+    "unknown" outside Git, and in a repository that does not hold the folder: one into which the
+    package was installed, for example.
+    """
     try:
-        head = _git("rev-parse", "--short", "HEAD")
-        return f"{head}-dirty" if _git("status", "--porcelain", "--", "src") else head
+        if not _git(folder, "ls-files", "--", "."):
+            return "unknown"
+        head = _git(folder, "rev-parse", "--short", "HEAD")
+        return f"{head}-dirty" if _git(folder, "status", "--porcelain", "--", _SOURCES) else head
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
@@ -80,6 +92,8 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _git(*arguments: str) -> str:
-    run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+def _git(folder: Path, *arguments: str) -> str:
+    run = subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
     return run.stdout.strip()

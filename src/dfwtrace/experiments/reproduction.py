@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,8 @@ from dfwtrace.experiments.markdown import claims_table
 from dfwtrace.experiments.page import Part, file_name, part_of, render
 from dfwtrace.experiments.picture_file import to_file
 from dfwtrace.experiments.problems import last
-from dfwtrace.experiments.runs import Row, Rows, Run, of_experiment
+from dfwtrace.experiments.runs import Row, Run, of_experiment
+from dfwtrace.experiments.store import Rows
 from dfwtrace.io.atomic import atomic_write
 from dfwtrace.validation import describe
 
@@ -56,8 +58,8 @@ def choose(names: Sequence[str]) -> list[Experiment]:
     for name in names:
         if name not in EXPERIMENTS:
             known = ", ".join(EXPERIMENTS)
-            raise ValueError(f"only: there is no experiment {describe(name)}; there are {known}.")
-    return [EXPERIMENTS[name] for name in names or EXPERIMENTS]
+            raise ValueError(f"--only: there is no experiment {describe(name)}; there are {known}.")
+    return [EXPERIMENTS[name] for name in dict.fromkeys(names or EXPERIMENTS)]
 
 
 def measure(
@@ -65,15 +67,31 @@ def measure(
     experiments: Sequence[Experiment],
     rows: Rows,
     tell: Callable[[Progress], None],
+    fail: Callable[[str, Exception], None],
 ) -> Iterator[Row]:
-    """Make all runs that were not made yet, one after another."""
-    by_experiment = [experiment.runs(setting) for experiment in experiments]
-    total, number = sum(map(len, by_experiment)), 0
-    for runs in by_experiment:
-        for run in runs:
-            number += 1
-            tell(Progress(number, total, run, rows.find(run) is not None))
-            yield rows.of(run)
+    """Make all runs that were not made yet, one after another.
+
+    Parameters
+    ----------
+    setting : Setting
+    experiments : sequence of Experiment
+    rows : Rows
+    tell : callable
+        Hears of every run before it is made.
+    fail : callable
+        Hears of an experiment that could not be made, and why; the others are made all the same,
+        unless it raises.
+    """
+    numbered = list(enumerate((e.NAME, run) for e in experiments for run in e.runs(setting)))
+    for name, own in groupby(numbered, key=lambda item: item[1][0]):
+        try:
+            for number, (_, run) in own:
+                tell(Progress(number + 1, len(numbered), run, rows.find(run) is not None))
+                yield rows.of(run)
+        except OSError:
+            raise  # a full disk is no experiment's own failure
+        except Exception as error:
+            fail(name, error)
         last.forget()
 
 
@@ -87,6 +105,7 @@ def missing(parts: Sequence[Part], rows: Sequence[Row]) -> list[str]:
 def write(folder: Path, rows: Sequence[Row], scale: str) -> list[Part]:
     """Draw the figures and write the page, from rows alone."""
     parts = []
+    folder.mkdir(parents=True, exist_ok=True)
     for name, experiment in EXPERIMENTS.items():
         part = part_of(experiment, rows)
         if part is None:
