@@ -129,7 +129,7 @@ def problems(scale: Scale) -> list[Problem]:
 
 
 def _without_dust(X: np.ndarray) -> np.ndarray:
-    """X with zero, for all sides, where a number is the least that float16 has.
+    """X with zero, for all sides, where a number is the least that float16 has, in any column.
 
     A column of CLINC150 has nothing else, in a few rows. MLlib divides each column by its standard
     deviation, there 3e-9, and its L-BFGS then hardly moves; a column of zeros it leaves out.

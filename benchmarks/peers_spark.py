@@ -23,10 +23,14 @@ _FITS_TIME = 60.0
 
 
 class OnSpark(NamedTuple):
-    """Both sides. The clock of either runs from the DataFrame to what it has learnt."""
+    """Both sides. The clock of either runs from the DataFrame to what it has learnt.
+
+    `forget` gives the memory of the rows back.
+    """
 
     mllib: Runner
     ours: Ours
+    forget: Callable[[], object]
 
 
 def on_spark(problem: Problem) -> OnSpark:
@@ -40,7 +44,8 @@ def on_spark(problem: Problem) -> OnSpark:
     rows = {"X": frame, "features": "features", "label": "label", "engine": engine}
     fit = mllib_fit(frame, problem)
     fit(1)
-    return OnSpark(Fits(fit), partial(peers_curves.ours, problem, kind="error", rows=rows))
+    ours = partial(peers_curves.ours, problem, kind="error", rows=rows)
+    return OnSpark(Fits(fit), ours, frame.unpersist)
 
 
 def _cached(spark: Any, problem: Problem) -> Any:

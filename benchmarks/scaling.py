@@ -56,7 +56,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
                 {"compute": float(costs.compute.at(_IMAGES / workers).sum()), **epochs},
                 {
                     "levels": shapes["tree"].levels,
-                    "other work": other_work,
+                    **({} if other_work is None else {"other work": other_work}),
                 },
             )
         )

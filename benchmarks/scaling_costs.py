@@ -19,8 +19,8 @@ _SIZES = {
 
 
 @cache
-def measure(scale: Scale, repeat: int) -> tuple[Measured, float]:
-    """Everything, `repeat` times in turn but three at the most; and the share of other work."""
+def measure(scale: Scale, repeat: int) -> tuple[Measured, float | None]:
+    """All, `repeat` times in turn but three at the most; and the share of other work, if known."""
     with OtherWork() as others:
         turns = min(repeat, _MOST_TURNS)
         measured = scaling_costs.measure(spark_session.session(), _SIZES[scale], turns)

@@ -333,8 +333,17 @@ def test_more_cores_must_make_epochs_quicker(seconds: list[float], holds: bool) 
 @pytest.mark.parametrize(("at_96", "holds"), [(1.5, True), (50.0, False)])
 def test_a_simulation_that_does_not_scale_is_told(at_96: float, holds: bool) -> None:
     values = {"cores": [1, 96, 384], "seconds_an_epoch": [96.0, at_96, 1.0]}
-    rows = [{"experiment": "figure 4", "settings": {"engine": "simulation"}, "values": values}]
-    assert figure4.claims(rows)[-1].holds is holds
+    simulated = {"experiment": "figure 4", "settings": {"engine": "simulation"}, "values": values}
+    with pytest.raises(MissingRowsError, match="no rows of this process"):
+        figure4.claims([simulated])
+    here = {
+        "experiment": "figure 4",
+        "settings": {"engine": "in process", "cores": 1, "shards": 1},
+        "values": {"seconds_an_epoch": 1.0},
+    }
+    alone, scales = figure4.claims([here, simulated])
+    assert alone.measured == "There is one core here."
+    assert scales.holds is holds
 
 
 def sent(method: str, numbers: list[float], expected: list[float]) -> Row:

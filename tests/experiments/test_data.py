@@ -21,6 +21,7 @@ from dfwtrace.experiments.features import (
     identity,
     read_imagenet,
     read_intents,
+    read_some_intents,
 )
 from dfwtrace.experiments.problems import Last, multiclass, multitask, top_errors
 from dfwtrace.io.tables import DataFileError
@@ -236,6 +237,18 @@ def test_files_without_intents_are_refused(tmp_path: Path) -> None:
         read_intents(path)
 
 
+def test_some_intents_are_of_all_classes(tmp_path: Path) -> None:
+    path = tmp_path / "sorted.npz"
+    y = np.repeat(np.arange(6), 5)
+    np.savez(path, X_train=X, y_train=y, X_test=X, y_test=y)
+    some = read_some_intents(path, 12)
+    assert sorted(set(some.y)) == list(range(6))
+    assert len(some.X) == len(some.y) == 12
+    assert len(some.X_test) == 30
+    np.testing.assert_array_equal(read_some_intents(path, None).y, y)
+    np.testing.assert_array_equal(read_some_intents(path, 100).X, X)
+
+
 class TestIdentity:
     """Rows of one folder of features are not taken for those of another with the same name."""
 
@@ -248,10 +261,13 @@ class TestIdentity:
         assert names[0] == names[2] != names[1]
         assert all(name.startswith("features ") for name in names)
 
-    def test_sees_one_file_more(self, tmp_path: Path) -> None:
+    def test_sees_one_file_more_if_it_is_read(self, tmp_path: Path) -> None:
         (tmp_path / "train").mkdir()
         (tmp_path / "train" / "0.parquet").write_bytes(b"rows")
         before = identity(tmp_path)
+        (tmp_path / "reproduction").mkdir()  # the default place of results, from within the folder
+        (tmp_path / "reproduction" / "rows.jsonl").write_bytes(b"rows")
+        assert identity(tmp_path) == before
         (tmp_path / "train" / "1.parquet").write_bytes(b"")
         assert identity(tmp_path) != before
 

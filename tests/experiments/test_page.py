@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from dfwtrace.experiments.drawing import groups
-from dfwtrace.experiments.exhibits import NONE, Claim, Panel, Table
+from dfwtrace.experiments.exhibits import NONE, Claim, Exhibit, Panel, Table
 from dfwtrace.experiments.page import Part, render
 from dfwtrace.experiments.picture_file import to_file
 from dfwtrace.experiments.places import places
@@ -41,7 +41,8 @@ def row(commit: str, date: str, seconds: float, other_work: float) -> Row:
 
 
 def page(claims: list[Claim], tables: list[Table]) -> str:
-    part = Part("figure-1", "Figure 1: made up", "About it.", [], ["A note."], tables, claims)
+    shown = Exhibit(tables=tables, notes=["A note."])
+    part = Part("figure-1", "Figure 1: made up", "About it.", [], shown, claims)
     return render([part], [row("abc", "2026-11-17T14:18:05+00:00", 1.0, 0.0)], "toy")
 
 

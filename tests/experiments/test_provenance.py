@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from dfwtrace.experiments.provenance import commit_of, provenance
+
+
+@pytest.fixture(autouse=True)
+def _only_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the user's settings, such as signatures, nor a repository that a hook works on."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 def git(folder: Path, *words: str) -> str:

@@ -29,7 +29,7 @@ from dfwtrace.experiments.store import Rows
 SETTING = Setting("toy", "local", dt.LocalEngine, find_intents())
 
 
-def raising(name: str, error: Exception) -> None:
+def raising(name: str, error: BaseException) -> None:
     raise error
 
 
@@ -313,7 +313,7 @@ def test_one_experiment_that_fails_does_not_stop_the_others(tmp_path: Path) -> N
     _, *others = table1.runs(SETTING)
 
     def broken() -> dict[str, object]:
-        raise MemoryError
+        raise ConnectionError("a worker was lost")
 
     class Broken:
         NAME = "figure 1"
@@ -322,31 +322,36 @@ def test_one_experiment_that_fails_does_not_stop_the_others(tmp_path: Path) -> N
         def runs(setting: Setting) -> list[Run]:
             return [Run("figure 1", {}, broken), *others]
 
-    def fail(name: str, error: Exception) -> None:
+    def fail(name: str, error: BaseException) -> None:
         failed.append((name, type(error)))
 
     some = [Broken, EXPERIMENTS["theorem"]]
     steps: list[Progress] = []
     for _ in measure(SETTING, some, rows, steps.append, fail):
         pass
-    assert failed == [("figure 1", MemoryError)]
+    assert failed == [("figure 1", ConnectionError)]
     assert {row["experiment"] for row in rows} == {"theorem"}
     assert steps[-1].number == steps[-1].of == len(others) + 1 + len(theorem.runs(SETTING))
 
 
-def test_a_full_disk_ends_all(tmp_path: Path) -> None:
-    def full() -> dict[str, object]:
-        raise OSError(28, "No space left on device")
+def test_what_is_wrong_with_the_rows_ends_all(tmp_path: Path) -> None:
+    """Or each experiment would measure its first run, and lose it."""
+    rows = Rows(tmp_path)
 
-    class Full:
+    def damaging() -> dict[str, object]:
+        (tmp_path / "rows.jsonl").write_text("damaged meanwhile")
+        return {}
+
+    class Damaging:
         NAME = "figure 1"
 
         @staticmethod
         def runs(setting: Setting) -> list[Run]:
-            return [Run("figure 1", {}, full)]
+            return [Run("figure 1", {}, damaging)]
 
-    with pytest.raises(OSError, match="No space"):
-        list(measure(SETTING, [Full], Rows(tmp_path), lambda s: None, lambda n, e: None))
+    with pytest.raises(ValueError, match="line 1 is no row"):
+        list(measure(SETTING, [Damaging], rows, lambda step: None, lambda name, error: None))
+    assert (tmp_path / "rows.jsonl").read_text() == "damaged meanwhile"
 
 
 class TestCommand:
@@ -410,12 +415,12 @@ class TestCommand:
             (["--only", "theorem", "--master", "local[1]"], "--master: only figure 4 and --engine"),
             (["--imagenet", "nowhere"], "--imagenet: nowhere does not exist."),
             (["--clinc150", "nowhere"], "--clinc150: nowhere does not exist."),
-            (["--imagenet", "."], "--imagenet: .: there are neither the folders train and val nor"),
-            (["--clinc150", "README.md"], "--clinc150: README.md: it is no .npz file."),
+            (["--imagenet", ROOT], "there are neither the folders train and val nor X_train.npy"),
+            (["--clinc150", ROOT / "README.md"], "README.md: it is no .npz file."),
             (["--draw-only"], "there are no rows to draw."),
         ],
     )
-    def test_refuses(self, tmp_path: Path, words: list[str], sentence: str) -> None:
+    def test_refuses(self, tmp_path: Path, words: list[object], sentence: str) -> None:
         ended = call("reproduce", *words, "--out", tmp_path / "new")
         assert ended.exit_code == 2
         assert sentence in ended.stderr

@@ -13,7 +13,7 @@ import dfwtrace as dt
 from dfwtrace.experiments.methods import ACCELERATED, Problem, follow
 from dfwtrace.experiments.problems import classification, multiclass
 from dfwtrace.experiments.runs import Run
-from dfwtrace.experiments.store import Rows
+from dfwtrace.experiments.store import Rows, RunFailedError
 
 
 def test_an_interrupt_loses_no_row(tmp_path: Path) -> None:
@@ -50,8 +50,9 @@ def test_a_run_without_an_epoch_leaves_no_row(tmp_path: Path) -> None:
     def run() -> dict[str, object]:
         return follow(far, ACCELERATED, epochs=3, step="harmonic", engine=dt.LocalEngine(2))
 
-    with pytest.raises((RuntimeError, ArithmeticError)):
+    with pytest.raises(RunFailedError, match="figure 3: accelerated") as failed:
         Rows(tmp_path).of(Run("figure 3", {"method": ACCELERATED}, run))
+    assert "accelerated ended before its first epoch: " in str(failed.value.__cause__)
     assert len(Rows(tmp_path)) == 0
 
 

@@ -30,6 +30,7 @@ from dfwtrace.experiments.page import Part, require_page
 from dfwtrace.experiments.provenance import cores
 from dfwtrace.experiments.reproduction import Progress, choose, measure, missing, write
 from dfwtrace.experiments.store import Rows
+from dfwtrace.experiments.tallies import NAMES
 
 
 def command(
@@ -83,7 +84,7 @@ def command(
     checks.refuse_rows(folder, rows, here, [] if draw_only else experiments)
     failed: list[str] = []
     if not draw_only:
-        checks.refuse_data(here, experiments)
+        checks.refuse_data(here, experiments, rows)
         checks.refuse_master(master, here, experiments, rows)
         try:
             failed = _measure(here, experiments, rows, master, output)
@@ -135,7 +136,7 @@ def _measure(
         for _ in measure(setting, some, rows, lambda step: _note(step, output), fail):
             pass
 
-    def fail(name: str, error: Exception) -> None:
+    def fail(name: str, error: BaseException) -> None:
         why = "the memory is not enough." if isinstance(error, MemoryError) else sentence_of(error)
         output.warn(f"{name} cannot be measured: {why}")
         failed.append(name)
@@ -177,4 +178,5 @@ def _say(parts: list[Part], output: Output) -> None:
         output.say(f"\n{part.title}")
         for claim in part.claims:
             why = f" {claim.reason}" if claim.holds is False else ""
-            output.say(f"  {claim.text}\n    {claim.verdict}: {claim.measured}{why}")
+            whose = "" if claim.kind == "paper" else f" ({NAMES[claim.kind][1]})"
+            output.say(f"  {claim.text}\n    {claim.verdict}{whose}: {claim.measured}{why}")

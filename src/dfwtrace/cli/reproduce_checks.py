@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from dfwtrace.cli.spark import session
 from dfwtrace.experiments import figure3, figure4, spectrum
 from dfwtrace.experiments.exhibits import Experiment, Setting
 from dfwtrace.experiments.features import read_imagenet, read_intents
-from dfwtrace.experiments.mixing import refuse_mixture
+from dfwtrace.experiments.mixing import MixtureError, refuse_mixture
 from dfwtrace.experiments.reproduction import EXPERIMENTS
 from dfwtrace.experiments.store import Rows
 from dfwtrace.io.tables import DataFileError
@@ -21,7 +22,7 @@ from dfwtrace.io.tables import DataFileError
 
 def refuse_folder(folder: Path) -> None:
     """A folder in which no row could be kept."""
-    if folder.exists() and not folder.is_dir():
+    if (folder.exists() or folder.is_symlink()) and not folder.is_dir():
         raise CommandError(f"--out: {folder} is not a folder.")
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     try:
@@ -29,6 +30,9 @@ def refuse_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise CommandError(f"--out: {there} cannot be written to: {error.strerror}.") from error
+    rows = folder / "rows.jsonl"
+    if rows.exists() and not os.access(rows, os.W_OK):
+        raise CommandError(f"--out: {rows} is read-only.")
 
 
 def refuse_rows(folder: Path, rows: Rows, here: Setting, measured: Sequence[Experiment]) -> None:
@@ -36,18 +40,19 @@ def refuse_rows(folder: Path, rows: Rows, here: Setting, measured: Sequence[Expe
     names = [experiment.NAME for experiment in measured]
     try:
         refuse_mixture(list(EXPERIMENTS.values()), _with_spark(here), list(rows), names)
-    except ValueError as error:
+    except MixtureError as error:
         raise CommandError(f"--out: {folder} holds {error}; name another.") from error
 
 
-def refuse_data(here: Setting, experiments: Sequence[Experiment]) -> None:
-    """Files that one of these experiments cannot learn from; they are read in full."""
+def refuse_data(here: Setting, experiments: Sequence[Experiment], rows: Rows) -> None:
+    """Files that a run which is still to be made cannot learn from; they are read in full."""
     read: dict[str, tuple[Path | None, Callable[[Path], Any], set[str]]] = {
         "--imagenet": (here.imagenet, read_imagenet, {figure3.NAME}),
         "--clinc150": (here.intents, read_intents, {figure3.NAME, spectrum.NAME}),
     }
+    wanted = {e.NAME for e in experiments if any(rows.find(run) is None for run in e.runs(here))}
     for name, (path, reader, users) in read.items():
-        if path is not None and users & {experiment.NAME for experiment in experiments}:
+        if path is not None and users & wanted:
             try:
                 reader(path)
             except DataFileError as error:

@@ -101,8 +101,9 @@ def epochs_in_which(
     """In how many epochs a method's objective leads all others of the paper's, in words."""
     own = methods[one]["values"]["objective"]
     others = [methods[name]["values"]["objective"] for name in PAPER if name != one]
-    count = sum(leads(value, rest) for value, *rest in zip(own, *others, strict=False))
-    return f"{count} of {len(own)}"
+    # A limit of time may have ended one of them before the others.
+    verdicts = [leads(value, rest) for value, *rest in zip(own, *others, strict=False)]
+    return f"{sum(verdicts)} of {len(verdicts)}"
 
 
 def dfw_is_quicker(problems: Problems, text: str, reason: str) -> Claim:

@@ -22,12 +22,15 @@ from dfwtrace.io.tables import DataFileError, Table, read_table
 
 _LABEL = "label"
 _PARTS = ("train", "val")
+_INTENT_PARTS = ("train", "test")
 #: Of a file's bytes, so many pieces of this length tell it from others.
 _PIECES, _PIECE = 64, 1 << 16
 
 
 def identity(path: Path) -> str:
-    """A name for the data in a file or folder, which other data do not have.
+    """A name for the data in a file or folder, by which other data are told from them.
+
+    Of a folder, only what `read_imagenet` and `read_intents` read; of large files, pieces.
 
     Examples
     --------
@@ -39,18 +42,26 @@ def identity(path: Path) -> str:
     ...     identity(Path(folder)) == before
     False
     """
-    files = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
+    files = _files(path) if path.is_dir() else [path]
     told = hashlib.blake2b(digest_size=6)
     for file in files:
         size = file.stat().st_size
         # ImageNet's features take 10 GB: pieces of them, from the first to the last, are read.
         places = np.linspace(0, max(size - _PIECE, 0), _PIECES).astype(int)
-        told.update(f"{file.relative_to(path)} {size} ".encode())
+        told.update(f"{file.relative_to(path).as_posix()} {size} ".encode())
         with file.open("rb") as stream:
             for place in np.unique(places).tolist():
                 stream.seek(place)
                 told.update(stream.read(_PIECE))
     return f"{path.resolve().name} {told.hexdigest()}"
+
+
+def _files(folder: Path) -> list[Path]:
+    """What is read of a folder, in an order that is the same everywhere."""
+    arrays = [folder / f"{kind}_{part}.npy" for part in _PARTS for kind in "Xy"]
+    archives = [folder / f"{part}.npz" for part in _INTENT_PARTS]
+    tables = [file for part in _PARTS for file in sorted((folder / part).glob("*.parquet"))]
+    return [file for file in (*arrays, *archives, *tables) if file.is_file()]
 
 
 def read_imagenet(folder: Path) -> Split:
@@ -79,14 +90,27 @@ def find_intents() -> Path | None:
 
 def read_intents(path: Path) -> Split:
     """CLINC150: all of it from one file, or the examples' part of it from a folder."""
-    parts = ("train", "test")
     if path.is_dir():
-        train, test = (read_table(path / f"{part}.npz", target="y") for part in parts)
+        train, test = (read_table(path / f"{part}.npz", target="y") for part in _INTENT_PARTS)
     elif path.suffix == ".npz":
-        train, test = (read_table(path, features=f"X_{part}", target=f"y_{part}") for part in parts)
+        train, test = (
+            read_table(path, features=f"X_{part}", target=f"y_{part}") for part in _INTENT_PARTS
+        )
     else:
         raise DataFileError(f"{path}: it is no .npz file.")
     return _split(path, train, test)
+
+
+def read_some_intents(path: Path, rows: int | None) -> Split:
+    """CLINC150 with at most so many rows to learn from.
+
+    They are taken evenly from all: the whole file has one class after another.
+    """
+    data = read_intents(path)
+    if rows is None or rows >= len(data.y):
+        return data
+    some = np.linspace(0, len(data.y) - 1, rows).astype(int)
+    return data._replace(X=data.X[some], y=data.y[some])
 
 
 def _of_parquet(folder: Path) -> Table:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from dfwtrace.experiments import comparison, curves
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Kind, Scale, Setting
-from dfwtrace.experiments.features import identity, read_imagenet, read_intents
+from dfwtrace.experiments.features import identity, read_imagenet, read_some_intents
 from dfwtrace.experiments.methods import COMPARED, follow
 from dfwtrace.experiments.problems import Split, classification, last, multiclass
 from dfwtrace.experiments.runs import BySetting, Row, Run
@@ -86,18 +85,13 @@ def _available(setting: Setting) -> list[_Data]:
     if setting.intents is not None:
         path, rows = setting.intents, _INTENT_ROWS[scale]
         # Rows of unit length have small scores: it takes a larger μ to tell 150 classes apart.
-        found.append(_Data(INTENTS, identity(path), 500.0, _intents, (path, rows)))
+        found.append(_Data(INTENTS, identity(path), 500.0, read_some_intents, (path, rows)))
     if setting.imagenet is not None:
         path = setting.imagenet
         found.append(
             _Data(REAL, identity(path), 30.0, read_imagenet, (path,), _REAL_SECONDS.get(scale))
         )
     return found
-
-
-def _intents(path: Path, rows: int | None) -> Split:
-    data = read_intents(path)
-    return data._replace(X=data.X[:rows], y=data.y[:rows])
 
 
 def runs(setting: Setting) -> list[Run]:

@@ -219,6 +219,8 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 def claims(rows: Sequence[Row]) -> list[Claim]:
     """The paper's speed-ups, as far as the cores go, and beyond."""
     made = []
+    if not _epochs(rows, _LOCAL):
+        raise MissingRowsError("there are no rows of this process.")
     for name in (_LOCAL, _SPARK):
         found = _epochs(rows, name)
         most = max(found, default=1)

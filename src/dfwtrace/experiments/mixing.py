@@ -14,6 +14,10 @@ Settings = Mapping[str, Any]
 _COMMON = ("scale", "engine", "n", "epochs")
 
 
+class MixtureError(ValueError):
+    """What a folder holds that does not belong there, as the end of a sentence."""
+
+
 def refuse_mixture(
     experiments: Sequence[Experiment],
     setting: Setting,
@@ -33,8 +37,7 @@ def refuse_mixture(
 
     Raises
     ------
-    ValueError
-        What the folder holds, as the end of a sentence.
+    MixtureError
     """
     for experiment in experiments:
         own = of_experiment(rows, experiment.NAME)
@@ -48,7 +51,7 @@ def refuse_mixture(
             place = _place(experiment, found)
             if place in seen:
                 told = ", ".join(str(part) for part in place if part is not None)
-                raise ValueError(f"two rows of {experiment.NAME} for {told}")
+                raise MixtureError(f"two rows of {experiment.NAME} for {told}")
             seen.add(place)
             if experiment.NAME in measured and place in wanted:
                 for name in sorted({*found, *wanted[place]}):
@@ -61,7 +64,7 @@ def _compare(
     values = [settings.get(name) for settings in wanted]
     if found.get(name) not in values:
         told = " or ".join(dict.fromkeys(str(value) for value in values if value is not None))
-        raise ValueError(
+        raise MixtureError(
             f"rows of {experiment.NAME} with {name} {found.get(name)}, not {told or 'without'}"
         )
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from dfwtrace.experiments.drawing import Group, groups
-from dfwtrace.experiments.exhibits import Claim, Experiment, Table
+from dfwtrace.experiments.exhibits import Claim, Exhibit, Experiment
 from dfwtrace.experiments.places import places
 from dfwtrace.experiments.runs import MissingRowsError, Row, of_experiment
 from dfwtrace.experiments.swatch import swatch
@@ -33,8 +33,7 @@ class Part(NamedTuple):
     title: str
     about: str
     drawn: Sequence[Drawn]
-    notes: Sequence[str]
-    tables: Sequence[Table]
+    shown: Exhibit
     claims: Sequence[Claim]
 
 
@@ -58,8 +57,7 @@ def part_of(experiment: Experiment, rows: Sequence[Row]) -> Part | None:
             for place, (title, panels) in enumerate(sets)
             if panels
         ],
-        shown.notes,
-        shown.tables,
+        shown,
         claims,
     )
 

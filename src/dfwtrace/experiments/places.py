@@ -55,6 +55,9 @@ def _moment(date: str) -> str:
 
 
 def _other_work(rows: Sequence[Row]) -> str:
+    known = [row for row in rows if row["other_work"] is not None]
+    total = sum(row["seconds"] for row in known)
+    if not total:
+        return "not known"
     # Short runs are counted in ticks of a hundredth of a second: they tell of it together only.
-    others = sum(row["other_work"] * row["seconds"] for row in rows)
-    return f"{others / sum(row['seconds'] for row in rows):.1%}"
+    return f"{sum(row['other_work'] * row['seconds'] for row in known) / total:.1%}"

@@ -7,19 +7,22 @@ import platform
 import subprocess
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_info
 
+from dfwtrace.report.surroundings import versions_of
+
 #: The checkout that this package runs from, where it does.
 ROOT = Path(__file__).resolve().parents[3]
 
-_SOURCES = ":/src"  # from the top of the repository
-_NEEDED = ("dfwtrace", "numpy", "scipy", "numba", "scikit-learn")
-_WHERE_INSTALLED = ("pyspark", "pyarrow", "copt", "cvxpy", "clarabel")
+# From the top of the repository: what may be measured.
+_SOURCES = (":/src", ":/benchmarks", ":(exclude,top)benchmarks/results")
+_PACKAGES = (
+    *("dfwtrace", "numpy", "scipy", "numba", "scikit-learn", "pyspark", "pyarrow"),
+    *("copt", "cvxpy", "clarabel"),  # peers
+)
 
 
 def provenance() -> dict[str, Any]:
@@ -35,8 +38,7 @@ def provenance() -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {
             "python": platform.python_version(),
-            **{name: version(name) for name in _NEEDED},
-            **{name: version(name) for name in _WHERE_INSTALLED if find_spec(name)},
+            **versions_of(_PACKAGES),
         },
         "blas": sorted(
             {
@@ -69,7 +71,7 @@ def commit_of(folder: Path) -> str:
         if not _git(folder, "ls-files", "--", "."):
             return "unknown"
         head = _git(folder, "rev-parse", "--short", "HEAD")
-        return f"{head}-dirty" if _git(folder, "status", "--porcelain", "--", _SOURCES) else head
+        return f"{head}-dirty" if _git(folder, "status", "--porcelain", "--", *_SOURCES) else head
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

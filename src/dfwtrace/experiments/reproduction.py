@@ -23,8 +23,8 @@ from dfwtrace.experiments.markdown import claims_table
 from dfwtrace.experiments.page import Part, file_name, part_of, render
 from dfwtrace.experiments.picture_file import to_file
 from dfwtrace.experiments.problems import last
-from dfwtrace.experiments.runs import Row, Run, of_experiment
-from dfwtrace.experiments.store import Rows
+from dfwtrace.experiments.runs import Row, Run
+from dfwtrace.experiments.store import Rows, RunFailedError
 from dfwtrace.io.atomic import atomic_write
 from dfwtrace.validation import describe
 
@@ -54,7 +54,13 @@ class Progress(NamedTuple):
 
 
 def choose(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names; all, if none is given."""
+    """The experiments of these names; all, if none is given.
+
+    Examples
+    --------
+    >>> [experiment.NAME for experiment in choose(["table 1", "table 1"])]
+    ['table 1']
+    """
     for name in names:
         if name not in EXPERIMENTS:
             known = ", ".join(EXPERIMENTS)
@@ -67,7 +73,7 @@ def measure(
     experiments: Sequence[Experiment],
     rows: Rows,
     tell: Callable[[Progress], None],
-    fail: Callable[[str, Exception], None],
+    fail: Callable[[str, BaseException], None],
 ) -> Iterator[Row]:
     """Make all runs that were not made yet, one after another.
 
@@ -88,10 +94,8 @@ def measure(
             for number, (_, run) in own:
                 tell(Progress(number + 1, len(numbered), run, rows.find(run) is not None))
                 yield rows.of(run)
-        except OSError:
-            raise  # a full disk is no experiment's own failure
-        except Exception as error:
-            fail(name, error)
+        except RunFailedError as failed:  # and not what is wrong with the rows: a full disk
+            fail(name, failed.__cause__ or failed)
         last.forget()
 
 
@@ -106,13 +110,12 @@ def write(folder: Path, rows: Sequence[Row], scale: str) -> list[Part]:
     """Draw the figures and write the page, from rows alone."""
     parts = []
     folder.mkdir(parents=True, exist_ok=True)
-    for name, experiment in EXPERIMENTS.items():
+    for experiment in EXPERIMENTS.values():
         part = part_of(experiment, rows)
         if part is None:
             continue
         parts.append(part)
-        shown = experiment.exhibit(of_experiment(rows, name))
-        for panels, ending in ((shown.panels, ""), (shown.beyond, "-accelerated")):
+        for panels, ending in ((part.shown.panels, ""), (part.shown.beyond, "-accelerated")):
             if panels:
                 file = f"{part.anchor}{ending}"
                 _write(folder / f"{file}.svg", to_file(panels, file))

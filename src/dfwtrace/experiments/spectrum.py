@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Panel, Scale, Setting
-from dfwtrace.experiments.features import identity, read_intents
+from dfwtrace.experiments.features import identity, read_some_intents
 from dfwtrace.experiments.methods import Problem, follow
 from dfwtrace.experiments.problems import Split, multiclass
 from dfwtrace.experiments.runs import Row, Run
@@ -47,14 +46,9 @@ def _available(setting: Setting) -> list[_Data]:
     _, n, d = _SIZES[setting.scale]
     found = [_Data("synthetic", "make_multiclass", 50.0, partial(multiclass, n, d, d, n_test=10))]
     if setting.intents is not None:
-        read = partial(_intents, setting.intents, _ROWS_OF_INTENTS[setting.scale])
+        read = partial(read_some_intents, setting.intents, _ROWS_OF_INTENTS[setting.scale])
         found.append(_Data("CLINC150", identity(setting.intents), 500.0, read))
     return found
-
-
-def _intents(path: Path, rows: int) -> Split:
-    split = read_intents(path)
-    return split._replace(X=split.X[:rows], y=split.y[:rows])
 
 
 def runs(setting: Setting) -> list[Run]:

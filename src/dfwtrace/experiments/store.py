@@ -20,7 +20,7 @@ _PARTS: dict[str, type | tuple[type, ...]] = {
     "settings": dict,
     "values": dict,
     "seconds": (int, float),
-    "other_work": (int, float),
+    "other_work": (int, float, type(None)),  # not every system tells
     "commit": str,
     "date": str,
     "versions": dict,
@@ -28,6 +28,10 @@ _PARTS: dict[str, type | tuple[type, ...]] = {
     "cpu": str,
     "cores": int,
 }
+
+
+class RunFailedError(RuntimeError):
+    """A run could not be made; its cause says why. Nothing is wrong with the rows."""
 
 
 class Rows:
@@ -73,14 +77,17 @@ class Rows:
             return known
         with OtherWork() as others:
             began = time.perf_counter()
-            values = run.measure()
+            try:
+                values = run.measure()
+            except Exception as error:
+                raise RunFailedError(run.label) from error
             took = time.perf_counter() - began
         row: dict[str, Any] = {
             "experiment": run.experiment,
             "settings": dict(run.settings),
             "values": dict(values),
             "seconds": took,
-            "other_work": round(others.share, 3),
+            "other_work": None if others.share is None else round(others.share, 3),
             **provenance(),
         }
         return self._add(run, json.loads(json.dumps(row, allow_nan=False)))
@@ -108,10 +115,13 @@ def _read(file: Path) -> Iterator[Row]:
         try:
             row = json.loads(line)  # UTF-8, or a ValueError
             complete = isinstance(row, dict) and all(
-                isinstance(row.get(part), kind) for part, kind in _PARTS.items()
+                part in row and isinstance(row[part], kind) for part, kind in _PARTS.items()
             )
         except ValueError:
             complete = False
         if not complete:
-            raise ValueError(f"{file}: line {number} is no row of an experiment; remove it.")
+            raise ValueError(
+                f"{file}: line {number} is no row of an experiment, or one of another version; "
+                "name another folder, or remove the line."
+            )
         yield row

@@ -28,6 +28,7 @@ SHAPES = tuple(_OUTLINES)
 # Up to so many points have a mark each; of more, some have, so far apart in a chart's units.
 _FEW = 12
 _APART = 60.0
+_MOST = 40
 # Ways that are shorter are not counted: a line that trembles gets no more marks for it.
 _FELT = 8.0
 
@@ -70,7 +71,7 @@ def chosen(x: FloatArray, y: FloatArray, shift: float) -> list[int]:
     if x.size <= _FEW:
         return list(range(x.size))
     along = _along(x, y)
-    count = max(2, round(float(along[-1]) / _APART))
+    count = min(max(2, round(float(along[-1]) / _APART)), _MOST)
     wanted = (np.arange(count) + shift) / count * along[-1]
     nearest = np.abs(along[None, :] - wanted[:, None]).argmin(axis=1)
     return sorted({int(k) for k in nearest})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -31,8 +32,19 @@ def versions_here() -> dict[str, str]:
     >>> list(versions_here())[:3]
     ['Python', 'dfwtrace', 'numpy']
     """
-    versions = {"Python": platform.python_version()}
-    for package in _PACKAGES:
+    return {"Python": platform.python_version(), **versions_of(_PACKAGES)}
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of those packages that are installed.
+
+    Examples
+    --------
+    >>> list(versions_of(["numpy", "there is no such package"]))
+    ['numpy']
+    """
+    versions = {}
+    for package in packages:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:  # an extra that is not there
