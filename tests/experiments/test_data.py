@@ -21,7 +21,7 @@ from dfwtrace.experiments.features import (
     identity,
     read_imagenet,
     read_intents,
-    read_some_intents,
+    read_shuffled_intents,
 )
 from dfwtrace.experiments.problems import Last, multiclass, multitask, top_errors
 from dfwtrace.io.tables import DataFileError
@@ -237,16 +237,20 @@ def test_files_without_intents_are_refused(tmp_path: Path) -> None:
         read_intents(path)
 
 
-def test_some_intents_are_of_all_classes(tmp_path: Path) -> None:
+def test_intents_are_shuffled_so_that_workers_are_alike(tmp_path: Path) -> None:
     path = tmp_path / "sorted.npz"
     y = np.repeat(np.arange(6), 5)
+    X = np.arange(60.0).reshape(30, 2)
     np.savez(path, X_train=X, y_train=y, X_test=X, y_test=y)
-    some = read_some_intents(path, 12)
-    assert sorted(set(some.y)) == list(range(6))
-    assert len(some.X) == len(some.y) == 12
-    assert len(some.X_test) == 30
-    np.testing.assert_array_equal(read_some_intents(path, None).y, y)
-    np.testing.assert_array_equal(read_some_intents(path, 100).X, X)
+    data = read_shuffled_intents(path, None)
+    assert min(len(set(part)) for part in np.split(data.y, 3)) >= 4  # two each, as they are stored
+    rows = (data.X[:, 0] / 2).astype(int)
+    assert sorted(rows) == list(range(30))
+    np.testing.assert_array_equal(data.y, y[rows])  # every row has kept its label
+    np.testing.assert_array_equal(data.X_test, X)
+    some = read_shuffled_intents(path, 12)
+    np.testing.assert_array_equal(some.y, data.y[:12])
+    np.testing.assert_array_equal(some.X, data.X[:12])
 
 
 class TestIdentity:

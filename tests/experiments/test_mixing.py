@@ -73,7 +73,7 @@ def test_other_real_data_are_refused_only_where_new_rows_would_stand_beside_them
     (namesake / "train.npz").write_bytes(b"other rows")
     elsewhere = replace(SMALL, intents=namesake)
     said = refused(rows, elsewhere)
-    assert re.search("with source clinc150 [0-9a-f]{12}, not clinc150 [0-9a-f]{12}", said)
+    assert re.search("with source clinc150 [0-9a-f]{12}, shuffled, not clinc150 [0-9a-f]{12}", said)
     refuse_mixture(ALL, elsewhere, rows, ["figure 1"])
     refuse_mixture(ALL, elsewhere, rows)
     refuse_mixture(ALL, replace(SMALL, intents=None), rows, EXPERIMENTS)  # none will be added

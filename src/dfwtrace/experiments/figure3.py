@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dfwtrace.experiments import comparison, curves
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Kind, Scale, Setting
-from dfwtrace.experiments.features import identity, read_imagenet, read_some_intents
+from dfwtrace.experiments.features import identity, read_imagenet, read_shuffled_intents
 from dfwtrace.experiments.methods import COMPARED, follow
 from dfwtrace.experiments.problems import Split, classification, last, multiclass
 from dfwtrace.experiments.runs import BySetting, Row, Run
@@ -22,9 +22,9 @@ ABOUT = (
     "are used where --imagenet names a folder of them, with the paper's μ = 30 (and a minute for "
     "every method, unless the scale is the paper's). There are two stand-ins: real sentence "
     "embeddings of 150 intents (CLINC150: the part that a checkout's examples have, or the file "
-    "that --clinc150 names), and a synthetic set with ImageNet's proportion of features to "
-    "classes; at the paper's scale, with its very shape, and with five minutes for every method. "
-    "Neither is ImageNet."
+    "that --clinc150 names; its rows are shuffled), and a synthetic set with ImageNet's proportion "
+    "of features to classes; at the paper's scale, with its very shape, and with five minutes for "
+    "every method. Neither is ImageNet."
 )
 
 REAL = "ImageNet (ResNet50 features)"
@@ -85,7 +85,11 @@ def _available(setting: Setting) -> list[_Data]:
     if setting.intents is not None:
         path, rows = setting.intents, _INTENT_ROWS[scale]
         # Rows of unit length have small scores: it takes a larger μ to tell 150 classes apart.
-        found.append(_Data(INTENTS, identity(path), 500.0, read_some_intents, (path, rows)))
+        found.append(
+            _Data(
+                INTENTS, f"{identity(path)}, shuffled", 500.0, read_shuffled_intents, (path, rows)
+            )
+        )
     if setting.imagenet is not None:
         path = setting.imagenet
         found.append(

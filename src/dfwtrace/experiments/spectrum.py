@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Panel, Scale, Setting
-from dfwtrace.experiments.features import identity, read_some_intents
+from dfwtrace.experiments.features import identity, read_shuffled_intents
 from dfwtrace.experiments.methods import Problem, follow
 from dfwtrace.experiments.problems import Split, multiclass
 from dfwtrace.experiments.runs import Row, Run
@@ -46,8 +46,8 @@ def _available(setting: Setting) -> list[_Data]:
     _, n, d = _SIZES[setting.scale]
     found = [_Data("synthetic", "make_multiclass", 50.0, partial(multiclass, n, d, d, n_test=10))]
     if setting.intents is not None:
-        read = partial(read_some_intents, setting.intents, _ROWS_OF_INTENTS[setting.scale])
-        found.append(_Data("CLINC150", identity(setting.intents), 500.0, read))
+        read = partial(read_shuffled_intents, setting.intents, _ROWS_OF_INTENTS[setting.scale])
+        found.append(_Data("CLINC150", f"{identity(setting.intents)}, shuffled", 500.0, read))
     return found
 
 
