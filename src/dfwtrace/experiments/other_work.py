@@ -47,7 +47,8 @@ class OtherWork:
             return
         available, busy = (b - a for a, b in zip(self._before, after, strict=True))
         if available > 0.0:
-            self.share = max(busy - self._own.seconds, 0.0) / available
+            # Ticks of a hundredth of a second: parts of a short block may seem more than all of it.
+            self.share = min(max(busy - self._own.seconds, 0.0) / available, 1.0)
 
     def _look(self) -> None:
         while not self._end.wait(_SECONDS_BETWEEN_LOOKS):
