@@ -28,7 +28,7 @@ def threshold(s: FloatArray, radius: float) -> float:
 
 
 def shrunk(s: FloatArray, theta: float, radius: float) -> FloatArray:
-    """s - θ, also where the difference of large numbers would leave the ball.
+    """s - θ, also where the difference of large numbers loses its digits.
 
     θ = (Σs - radius)/k gives s_i - θ = (radius - Σ_j (s_j - s_i))/k, in which nothing cancels.
 
@@ -39,7 +39,7 @@ def shrunk(s: FloatArray, theta: float, radius: float) -> FloatArray:
     array([32.5,  0.5])
     """
     values: FloatArray = s - theta
-    if values.sum() <= radius * (1.0 + 1e-12):
+    if theta == 0.0 or abs(values.sum() - radius) <= 1e-9 * radius:
         return values
     differences = (s[None, :] - s[:, None]).sum(axis=1)  # Σ_j (s_j - s_i)
     exact: FloatArray = np.maximum((radius - differences) / s.size, 0.0)
