@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 import dfwtrace as dt
-from dfwtrace.plots import ConvergenceDisplay, PathDisplay, SpectrumDisplay
+from dfwtrace.plotting import ConvergenceDisplay, PathDisplay, SpectrumDisplay
 
 Data = tuple[Any, Any]
 
