@@ -37,7 +37,7 @@ COLOURS = {
     "tone6": ("#9c1b38", "#f0504a"),
     "tone7": ("#6e9e08", "#e8ec5a"),
     "tone8": ("#df62af", "#7b858f"),
-    "rule": ("#b0b0b0", "#303a46"),  # matplotlib's grid
+    "rule": ("#dde2e8", "#303a46"),
     "sheet": ("#ffffff", "#1a2028"),
 }
 TONES = tuple(light for name, (light, _) in COLOURS.items() if name.startswith("tone"))
@@ -156,8 +156,7 @@ def draw_lines(
     ax.set(xlabel=x_label, ylabel=y_label)
     if title is not None:
         ax.set_title(title, loc="left")
-    if len(lines) > 1:
-        ax.legend(loc="best")
+    _finish(ax, legend=len(lines) > 1)
     return lines
 
 
@@ -181,6 +180,14 @@ def _set_scale(axis: Axis, log: bool, whole: bool = False) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,), numticks=6))
     axis.set_major_formatter(lambda value, _: _short(value))
     axis.set_minor_formatter(NullFormatter())
+
+
+def _finish(ax: Axes, legend: bool = False) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=COLOURS["rule"][0], linewidth=0.8)
+    ax.set_axisbelow(True)
+    if legend:
+        ax.legend(loc="best", edgecolor="none")
 
 
 def _short(value: float) -> str:
@@ -529,6 +536,7 @@ class SpectrumDisplay(_Display):
             _set_scale(ax.xaxis, log=False, whole=True)
             _set_scale(ax.yaxis, log)
             ax.set(xlabel="index", ylabel="singular value")
+            _finish(ax)
         else:
             series = [Series("singular value", index, values)]
             (self.line_,) = draw_lines(
@@ -637,8 +645,7 @@ class PathDisplay(_Display):
         (self.line_,) = draw_lines(
             ax, [Series("mean", radii, y)], x_label="radius", y_label=label, x_log=True
         )
-        if validation is not None:
-            ax.legend(loc="best")
+        _finish(ax, legend=validation is not None)
 
 
 def column(history: History, name: str) -> FloatArray:

@@ -52,6 +52,17 @@ def number(value: Any, digits: int = 4) -> str:
     return text.replace("-", "−")
 
 
+def counted(count: int, noun: str) -> str:
+    """A count and its noun.
+
+    Examples
+    --------
+    >>> counted(1, "epoch"), counted(2000, "epoch")
+    ('1 epoch', '2,000 epochs')
+    """
+    return f"{number(count)} {noun}" + ("" if count == 1 else "s")
+
+
 def duration(seconds: float) -> str:
     """Seconds as people say them.
 
