@@ -55,6 +55,8 @@ __all__ = [
 _WIDE = 30.0
 # From this number of epochs on, their axis is logarithmic: steps become small with time.
 _MANY_EPOCHS = 100
+# Blocks of epochs that a line is drawn by: more could not be told apart.
+_BLOCKS = 300
 # Rows of the table of classes or tasks, at the most.
 MOST_WORST = 50
 _PACKAGES = ("dfwtrace", "numpy", "scipy", "numba", "scikit-learn", "pyspark")
@@ -460,6 +462,17 @@ def _chart(
     return _Chart(caption, to_svg(figure, title=caption, description=description), facts or {})
 
 
+def _thinned(label: str, x: FloatArray, y: FloatArray, x_log: bool) -> Series:
+    """Return a line of at most twice as many points as blocks: peaks and valleys stay."""
+    known = np.flatnonzero(drawable(y))
+    if known.size > 2 * _BLOCKS:
+        edges = (np.geomspace if x_log else np.linspace)(1, known.size, _BLOCKS + 1)
+        blocks = np.split(known, np.unique(edges.astype(int)))
+        ends = {(part[y[part].argmin()], part[y[part].argmax()]) for part in blocks if part.size}
+        known = np.unique(np.array(list(ends)))
+    return Series(label, x[known], y[known])
+
+
 def _convergence(report: Report) -> list[_Chart]:
     """Draw objective and gap against epochs and seconds, where the run recorded them."""
     history, outcome, tol = report.history, report.outcome, report.settings.tol
@@ -484,12 +497,12 @@ def _convergence(report: Report) -> list[_Chart]:
         draw = partial(draw_lines, x_label=key, x_log=x_log)
         by = "by epochs" if key == "epoch" else "by seconds"
         if shown.size:
-            series = [Series("objective", x, objective)]
+            series = [_thinned("objective", x, objective, x_log)]
             told = f"From {number(shown[0])} to {number(shown[-1])} in {extent}."
             lines = partial(draw, series=series, y_label="objective F(W)", y_log=wide)
             objectives.append(_chart(f"Objective, {by}", told, lines))
         if gaps:
-            series = [Series(label, x, gap) for label, gap in gaps.items()]
+            series = [_thinned(label, x, gap, x_log) for label, gap in gaps.items()]
             if tol is not None:
                 series.append(Series("tolerance", x[[0, -1]], [tol, tol], dashed=True))
             told = f"The certified gap is {last} after {extent}."
@@ -522,8 +535,8 @@ def _traffic(history: History) -> _Chart | None:
     described = f"{number(total)} numbers in {counted(len(history), 'epoch')}."
 
     def draw(ax: Axes) -> None:
-        series = [Series(label, x, numbers) for label, numbers in sent.items()]
         many = len(history) >= _MANY_EPOCHS
+        series = [_thinned(label, x, numbers, many) for label, numbers in sent.items()]
         draw_lines(ax, series, x_label="epoch", y_label="numbers sent", x_log=many)
         ax.set_ylim(bottom=0.0)
 
@@ -534,11 +547,11 @@ def _radii(path: Radii) -> _Chart | None:
     """Draw validation losses against radii; None if none is a number."""
     radii = np.asarray(path.radii, dtype=np.float64)
     losses = np.asarray(path.validation, dtype=np.float64).reshape(len(radii), -1)
-    mean = losses.mean(axis=1)
-    shown = drawable(mean) & drawable(radii, log=True)
+    shown = drawable(losses).all(axis=1) & drawable(radii, log=True)
     if not shown.any():
         return None
-    radii, losses, mean = radii[shown], losses[shown], mean[shown]
+    radii, losses = radii[shown], losses[shown]
+    mean = losses.mean(axis=1)
     best = int(np.argmin(mean))
     display = PathDisplay(Path(radii, [], losses), best=radii[best])
     facts = {
