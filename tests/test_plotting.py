@@ -221,7 +221,8 @@ def test_points_that_an_axis_cannot_show_are_left_out(x_log: int, y_log: int, sh
     [
         (1.0, 1000.0, ["1", "10", "100", "1000"]),
         (1e-8, 1e-5, ["10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵"]),
-        (1.0, 10.0, ["1", "2", "5", "10"]),
+        (1.0, 20.0, ["1", "2", "5", "10", "20"]),
+        (2.0, 7.0, ["2", "3", "5", "7"]),
     ],
 )
 def test_logarithmic_axes_have_plain_labels(low: float, high: float, labels: list[str]) -> None:

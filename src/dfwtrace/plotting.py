@@ -172,12 +172,14 @@ def _set_scale(axis: Axis, log: bool, whole: bool = False) -> None:
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if not log:
-        axis.set_major_locator(MaxNLocator(nbins=6, integer=whole))
+        axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=whole))
         return
     (axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale)("log")
     low, high = axis.get_data_interval()
-    narrow = not 100.0 * low < high
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,), numticks=6))
+    subs = (1.0, 2.0, 3.0, 5.0, 7.0)
+    if high > 10.0 * low:
+        subs = (1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=6))
     axis.set_major_formatter(lambda value, _: _short(value))
     axis.set_minor_formatter(NullFormatter())
 

@@ -55,6 +55,8 @@ __all__ = [
 _WIDE = 30.0
 # From this number of epochs on, their axis is logarithmic: steps become small with time.
 _MANY_EPOCHS = 100
+# A line has one colour and marker in all charts.
+_STYLES = {"certified": 0, "estimated": 1}
 # Blocks of epochs that a line is drawn by: more could not be told apart.
 _BLOCKS = 300
 # Rows of the table of classes or tasks, at the most.
@@ -342,12 +344,11 @@ def require_report() -> None:
     >>> from dfwtrace.report import require_report
     >>> require_report()
     """
-    packages = {"jinja2": "cli", "matplotlib": "plots"}
+    packages = ("jinja2", "matplotlib")
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
-        extras = ",".join(packages[package] for package in missing)
         raise ImportError(
-            f"a report needs {' and '.join(missing)}: pip install 'dfwtrace[{extras}]'."
+            f"a report needs {' and '.join(missing)}: pip install 'dfwtrace[report]'."
         )
 
 
@@ -470,7 +471,7 @@ def _thinned(label: str, x: FloatArray, y: FloatArray, x_log: bool) -> Series:
         blocks = np.split(known, np.unique(edges.astype(int)))
         ends = {(part[y[part].argmin()], part[y[part].argmax()]) for part in blocks if part.size}
         known = np.unique(np.array(list(ends)))
-    return Series(label, x[known], y[known])
+    return Series(label, x[known], y[known], style=_STYLES.get(label))
 
 
 def _convergence(report: Report) -> list[_Chart]:
@@ -503,8 +504,9 @@ def _convergence(report: Report) -> list[_Chart]:
             objectives.append(_chart(f"Objective, {by}", told, lines))
         if gaps:
             series = [_thinned(label, x, gap, x_log) for label, gap in gaps.items()]
-            if tol is not None:
-                series.append(Series("tolerance", x[[0, -1]], [tol, tol], dashed=True))
+            if tol is not None:  # below the others: a gap that reaches it must be seen
+                wanted = Series("tolerance", x[[0, -1]], [tol, tol], dashed=True, style=2)
+                series = [wanted, *series]
             told = f"The certified gap is {last} after {extent}."
             lines = partial(draw, series=series, y_label="gap / |F(0)|", y_log=True)
             relative_gaps.append(_chart(f"Relative gap, {by}", told, lines))
