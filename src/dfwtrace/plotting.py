@@ -14,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.history import History
-from dfwtrace.paths import Path
-from dfwtrace.result import Result
+from dfwtrace.result import History, Path, Result
 from dfwtrace.validation import check_positive, describe
 
 if TYPE_CHECKING:
