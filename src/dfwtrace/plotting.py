@@ -14,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.history import History
-from dfwtrace.paths import Path
-from dfwtrace.result import Result
+from dfwtrace.result import History, Path, Result
 from dfwtrace.validation import check_positive, describe
 
 if TYPE_CHECKING:
@@ -176,7 +174,7 @@ def _set_scale(axis: Axis, log: bool, whole: bool = False) -> None:
         return
     (axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale)("log")
     low, high = axis.get_data_interval()
-    subs = (1.0, 2.0, 3.0, 5.0, 7.0)
+    subs: tuple[float, ...] = (1.0, 2.0, 3.0, 5.0, 7.0)
     if high > 10.0 * low:
         subs = (1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)
     axis.set_major_locator(LogLocator(subs=subs, numticks=6))

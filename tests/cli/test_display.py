@@ -20,7 +20,7 @@ from dfwtrace.cli.app import app
 from dfwtrace.cli.following import followed_by
 from dfwtrace.cli.monitors import Monitor, PlainLines
 from dfwtrace.cli.time_left import TimeLeft
-from dfwtrace.progress import Aim, Quiet, display
+from dfwtrace.solvers.progress import Aim, Quiet, display
 
 
 class Clock:

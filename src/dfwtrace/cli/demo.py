@@ -9,11 +9,11 @@ from rich import box
 from rich.table import Table
 
 from dfwtrace import datasets
+from dfwtrace.api import solve
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.output import Output
 from dfwtrace.engines import LocalEngine
 from dfwtrace.report.numbers import duration
-from dfwtrace.solving import solve
 from dfwtrace.tasks import LeastSquares, Multinomial
 
 _SHARDS = 4

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from dfwtrace.cli.monitors import Monitor
-from dfwtrace.progress import Aim, shown_by
+from dfwtrace.solvers.progress import Aim, shown_by
 
 
 @contextmanager

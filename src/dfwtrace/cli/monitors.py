@@ -14,9 +14,9 @@ from rich.text import Text
 
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.time_left import TimeLeft
-from dfwtrace.history import Record
-from dfwtrace.progress import Aim
 from dfwtrace.report.numbers import duration
+from dfwtrace.result import Record
+from dfwtrace.solvers.progress import Aim
 
 # Seconds between plain lines.
 _BETWEEN_LINES = 2.0

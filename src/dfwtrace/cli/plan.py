@@ -13,13 +13,13 @@ from dfwtrace.cli.data import first_targets, judge, require_target
 from dfwtrace.cli.guard import refusing
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.words import lines
+from dfwtrace.data.shards import default_shards
 from dfwtrace.engines import LocalEngine
 from dfwtrace.io.read_survey import Survey, survey
-from dfwtrace.planning import Workload, choose, free_memory
 from dfwtrace.report.numbers import size
-from dfwtrace.shards import default_shards
 from dfwtrace.solvers import Solver, resolve
 from dfwtrace.tasks import LeastSquares, Multinomial
+from dfwtrace.tasks.planning import Workload, choose, free_memory
 
 # What a non-zero of a sparse matrix takes beside its value, and what a row takes.
 _INDEX_BYTES = 4

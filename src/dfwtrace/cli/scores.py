@@ -11,9 +11,9 @@ import numpy as np
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.models import Model
+from dfwtrace.data.shards import slice_rows
 from dfwtrace.io.read_targets import whole_as_integers
 from dfwtrace.report import Worst
-from dfwtrace.shards import slice_rows
 
 _NUMBERS_AT_ONCE = 1 << 22
 _TOP = 5

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.history import History
 from dfwtrace.io.atomic import atomic_write
-from dfwtrace.paths import Path
 from dfwtrace.plotting import (
     PathDisplay,
     Series,
@@ -33,7 +31,7 @@ from dfwtrace.plotting import (
     to_svg,
 )
 from dfwtrace.report.numbers import counted, duration, name, number, size
-from dfwtrace.result import Result
+from dfwtrace.result import History, Path, Result
 from dfwtrace.validation import describe
 
 if TYPE_CHECKING:

@@ -1,0 +1,223 @@
+"""A duality gap that is a true upper bound of F(W) - F*.
+
+For convex F, F(W) - F* ≤ max over the ball of ⟨W - S, G⟩ = ⟨W, G⟩ + μ σ₁(G) with G = ∇F(W). An
+oracle's σ is a lower bound of σ₁ and gives an estimate only; here σ₁ is bounded from above.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, eigvalsh
+from scipy.sparse.linalg import ArpackError, eigsh
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.gradient import GradientOperator
+from dfwtrace.validation import require_finite
+
+#: Up to so many entries the gradient is gathered and σ₁ bounded without any doubt.
+DENSE_ENTRIES = 25_000_000
+#: Up to so many that is about as quick as products are, however much W's factors help those.
+SMALL_ENTRIES = 4_000_000
+#: Otherwise the bound holds but for this probability over the random start.
+FAILURE_PROBABILITY = 1e-9
+
+# Slack over σ₁² in the Cholesky test: far above its rounding, far below any gap of interest.
+_SLACK = 1e-10
+# Up to this size the eigenvalue is found directly.
+_DIRECT = 2000
+_LANCZOS_STEPS_AT_ONCE = 8
+_LANCZOS_MOST_STEPS = 200
+_SUBSPACE_ITERATIONS = 6
+_SPARE_VECTORS = 8
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """An upper bound of F(W) - F*, and how it was found.
+
+    Attributes
+    ----------
+    gap : float
+        ⟨W, G⟩ + μ·sigma_bound, at least 0, plus rounding.
+    sigma_bound : float
+        Upper bound of σ₁(∇F(W)).
+    rounding : float
+        What the data's precision may have taken from the gap; part of it.
+    method : str
+        "dense" or "lanczos".
+    failure_probability : float
+        0 for "dense".
+    """
+
+    gap: float
+    sigma_bound: float
+    rounding: float
+    method: str
+    failure_probability: float
+
+
+def certify(
+    gradient: GradientOperator,
+    inner: float,
+    radius: float,
+    *,
+    near: FloatArray | None = None,
+    precision: float = 0.0,
+    scale: float = 0.0,
+    seed: int = 0,
+    wanted: float = 0.0,
+    failure_probability: float = FAILURE_PROBABILITY,
+) -> Certificate:
+    """Bound F(W) - F* from above.
+
+    Parameters
+    ----------
+    gradient : GradientOperator
+        G = ∇F(W).
+    inner : float
+        ⟨W, G⟩.
+    radius : float
+        μ.
+    near : array of shape (m, r), optional
+        Vectors that span about the same space as the leading right singular vectors of G; at the
+        optimum, W's right factors do. With few of them, and a large G, the bound comes from
+        products, which is quicker. Any give a true bound.
+    precision, scale : float
+        Relative rounding error of the arithmetic, and the size of F (say F(0)) that it acted on:
+        what rounding may have taken from the gap is added to it.
+    seed : int
+        For the Lanczos start.
+    wanted : float
+        Lanczos stops when the gap could not fall by more than a tenth of itself or of this.
+    failure_probability : float
+        Of the Lanczos bound.
+    """
+    d, m = gradient.shape
+    few = near is not None and 4 * (near.shape[1] + _SPARE_VECTORS) < min(d, m)
+    if d * m <= (SMALL_ENTRIES if few else DENSE_ENTRIES):
+        bound, method, probability = dense_bound(gradient.gather()), "dense", 0.0
+    else:
+        bound = lanczos_bound(gradient, inner, radius, seed, wanted, failure_probability, near)
+        method, probability = "lanczos", failure_probability
+    if bound == 0.0:  # G = 0, as far as can be told: W is optimal
+        return Certificate(0.0, 0.0, 0.0, method, probability)
+    rounding = precision * (radius * bound + abs(inner) + abs(scale))
+    gap = require_finite(max(inner + radius * bound, 0.0) + rounding, "the duality gap")
+    return Certificate(gap, bound, rounding, method, probability)
+
+
+def dense_bound(G: FloatArray) -> float:
+    """An upper bound of σ₁(G), tight to 1e-10: b²I - GGᵀ has a Cholesky factor only if σ₁ ≤ b.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(dense_bound(np.diag([3.0, 2.0, 1.0])), 8)
+    3.0
+    """
+    scale = float(np.abs(G).max(initial=0.0))
+    if scale == 0.0:
+        return 0.0
+    G = G / scale  # squares neither overflow nor underflow
+    M = G @ G.T if G.shape[0] <= G.shape[1] else G.T @ G
+    p = M.shape[0]
+    if p > 2:
+        try:
+            estimate = _largest_eigenvalue(M)
+            bound = estimate * (1.0 + _SLACK)
+            M[np.diag_indices(p)] -= bound
+            cholesky(np.negative(M, out=M), lower=True, overwrite_a=True, check_finite=False)
+            return scale * float(np.sqrt(bound))
+        except (ArpackError, LinAlgError):
+            pass  # ARPACK missed the largest value, or found none: the full SVD cannot
+    largest = float(np.linalg.svd(G, compute_uv=False)[0])
+    return scale * largest * (1.0 + _SLACK)
+
+
+def _largest_eigenvalue(M: FloatArray) -> float:
+    """Of a symmetric matrix. At the optimum many are equal, with which ARPACK takes its time."""
+    p = M.shape[0]
+    if p <= _DIRECT:
+        return float(eigvalsh(M, subset_by_index=[p - 1, p - 1], check_finite=False)[0])
+    start = np.random.default_rng(0).standard_normal(p)
+    return float(eigsh(M, k=1, v0=start, return_eigenvectors=False)[0])
+
+
+def _leading(
+    gradient: GradientOperator, near: FloatArray | None, rng: np.random.Generator, precise: float
+) -> tuple[FloatArray, float, float]:
+    """Right singular vectors V of G, about, with ‖GV‖² and ‖(I - VVᵀ)GᵀGV‖.
+
+    Found by subspace iteration from `near`, with some vectors to spare, until the rest of GᵀG can
+    add no more than `precise` to σ₁.
+    """
+    m = gradient.shape[1]
+    if near is None or not 0 < near.shape[1] < m - _SPARE_VECTORS:
+        return np.zeros((m, 0)), 0.0, 0.0
+    V = np.linalg.qr(np.hstack([near, rng.standard_normal((m, _SPARE_VECTORS))]))[0]
+    for _ in range(_SUBSPACE_ITERATIONS):
+        images = gradient.times(V)
+        values, turn = np.linalg.eigh(images.T @ images)
+        values, V = values[::-1], V @ turn[:, ::-1]
+        back = gradient.transpose_times(images @ turn[:, ::-1])
+        residual = back - V * values  # orthogonal to V, whose columns do not mix
+        a = float(values[0])
+        # With the first k columns: b of their residuals, and c at least the value of the next.
+        couplings = np.sqrt(np.cumsum(np.sum(residual[:, :-1] ** 2, axis=0)))
+        bounds = [_joined(a, b, float(c)) for b, c in zip(couplings, values[1:], strict=True)]
+        k = 1 + int(np.argmin(bounds))
+        enough = a**0.5 + max(precise, 1e-12 * a**0.5)
+        if bounds[k - 1] <= enough:  # the more are taken out, the less is left for Lanczos
+            k = 1 + int(np.flatnonzero(np.array(bounds) <= enough)[-1])
+            break
+        V = np.linalg.qr(back)[0] if _ < _SUBSPACE_ITERATIONS - 1 else V
+    return V[:, :k], a, float(couplings[k - 1])
+
+
+def _joined(a: float, b: float, c: float) -> float:
+    """√λ₁ of a symmetric matrix with the blocks a, b, c, at the most."""
+    return float(np.sqrt(0.5 * (a + c) + np.hypot(0.5 * (a - c), b)))
+
+
+def lanczos_bound(
+    gradient: GradientOperator,
+    inner: float,
+    radius: float,
+    seed: int,
+    wanted: float,
+    failure_probability: float,
+    near: FloatArray | None = None,
+) -> float:
+    """An upper bound of σ₁(G) from products alone.
+
+    With orthonormal columns V, GᵀG has the blocks a = ‖GV‖², b = ‖(I - VVᵀ)GᵀGV‖ and
+    c = ‖G(I - VVᵀ)‖², and σ₁² ≤ (a + c)/2 + √((a - c)²/4 + b²). The first two are known from two
+    products with a block; c is bounded by `GolubKahan.upper_bound`, and need not be tight where the
+    leading directions are in V.
+    """
+    m = gradient.shape[1]
+    # A stream of its own: the oracle's starts must not be the certificate's.
+    rng = np.random.default_rng([seed, 0xCE57])
+    V, a, b = _leading(gradient, near, rng, 0.05 * max(wanted, 0.0) / radius)
+
+    def outside(v: FloatArray) -> FloatArray:
+        return v - V @ (V.T @ v)
+
+    start = outside(rng.standard_normal(m))
+    process = GolubKahan(
+        lambda v: gradient.times(outside(v)),
+        lambda u: outside(gradient.transpose_times(u)),
+        start,
+        dimension=m - V.shape[1],
+    )
+
+    while True:
+        process.run(_LANCZOS_STEPS_AT_ONCE)
+        bound = _joined(a, b, process.upper_bound(failure_probability) ** 2)
+        looseness = radius * (bound - _joined(a, b, float(process.singular_values()[0]) ** 2))
+        tight = looseness <= 0.1 * max(inner + radius * bound, wanted)
+        if process.exhausted or tight or process.steps >= _LANCZOS_MOST_STEPS:
+            return bound

@@ -1,0 +1,190 @@
+"""Golub-Kahan bidiagonalisation of an operator known only through its products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import lgamma
+from typing import NamedTuple
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.validation import require_finite
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+class Pair(NamedTuple):
+    """Unit vectors u, v with uᵀGv = σ = ‖Gᵀu‖, and the pairs of products that it took."""
+
+    u: FloatArray
+    v: FloatArray
+    sigma: float
+    iterations: int
+
+
+class GolubKahan:
+    """GᵀU_k = V_{k+1} B_kᵀ with orthonormal U_k, V_{k+1} and bidiagonal B_k, grown step by step.
+
+    Every vector is orthogonalised twice against all earlier ones, so that the short recurrence's
+    loss of orthogonality (and with it, copies of converged values) never arises.
+
+    Parameters
+    ----------
+    matvec, rmatvec : callables
+        v ↦ G v and u ↦ Gᵀ u.
+    start : array of shape (m,)
+        The first right vector, not zero.
+    dimension : int, optional
+        Of the space that the right vectors stay in; m by default.
+    """
+
+    def __init__(
+        self,
+        matvec: Callable[[FloatArray], FloatArray],
+        rmatvec: Callable[[FloatArray], FloatArray],
+        start: FloatArray,
+        dimension: int | None = None,
+    ) -> None:
+        self._matvec, self._rmatvec = matvec, rmatvec
+        self._left: _Basis | None = None  # its length is known with the first product
+        self._dimension = start.size if dimension is None else dimension
+        self._right = _Basis(start.size)
+        self._right.append(start / np.linalg.norm(start))
+        self.alphas: list[float] = []
+        self.betas: list[float] = []
+        self.exhausted = False  # an invariant subspace has been found: nothing is left to add
+
+    def run(self, steps: int) -> GolubKahan:
+        """Take up to `steps` further steps, two products each."""
+        for _ in range(steps):
+            if self.exhausted:
+                break
+            self._step()
+        return self
+
+    def _step(self) -> None:
+        scale = max(self.alphas + self.betas, default=0.0)
+        product = self._matvec(self._right.vectors[:, -1])
+        if self._left is None:
+            self._left = _Basis(product.size)
+        u, alpha = self._left.orthogonalise(product)
+        if alpha <= 4 * _EPS * scale or alpha == 0.0:
+            self.exhausted = True
+            return
+        v, beta = self._right.orthogonalise(self._rmatvec(u))
+        self._left.append(u)
+        self.alphas.append(alpha)
+        if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == self._dimension:
+            self.betas.append(0.0)
+            self.exhausted = True
+            return
+        self._right.append(v)
+        self.betas.append(beta)
+
+    @property
+    def steps(self) -> int:
+        return len(self.alphas)
+
+    def _bidiagonal(self) -> FloatArray:
+        """B_k, of shape k × (k+1), or k × k once the space is exhausted."""
+        B = np.zeros((self.steps, self._right.count))
+        for i, (alpha, beta) in enumerate(zip(self.alphas, self.betas, strict=True)):
+            B[i, i] = alpha
+            if i + 1 < self._right.count:
+                B[i, i + 1] = beta
+        return B
+
+    def top_pair(self) -> Pair:
+        """The best pair in the spaces built so far; there is none for a zero operator."""
+        if self._left is None or not self.alphas:
+            raise ValueError("a zero operator has no top pair.")
+        X, singular, Yt = np.linalg.svd(self._bidiagonal(), full_matrices=False)
+        u, v = self._left.vectors @ X[:, 0], self._right.vectors @ Yt[0]
+        return Pair(u / np.linalg.norm(u), v / np.linalg.norm(v), float(singular[0]), self.steps)
+
+    def singular_values(self) -> FloatArray:
+        """Lower bounds of the leading singular values (Ritz values)."""
+        if not self.alphas:
+            return np.zeros(1)
+        return np.asarray(np.linalg.svd(self._bidiagonal(), compute_uv=False), np.float64)
+
+    def upper_bound(self, failure_probability: float) -> float:
+        """A bound σ₁ ≤ b that fails with at most this probability over a uniform random start.
+
+        The next right vector is p_k(GᵀG) v₁ for the Lanczos polynomial p_k, and has length one. So
+        |p_k(σ₁²)| · |⟨v₁, y₁⟩| ≤ 1, where y₁ is the top right singular vector, and for v₁ uniform
+        on the sphere of Rᵐ, |⟨v₁, y₁⟩| < δ with at most the given probability (see
+        `_smallest_component`). Otherwise σ₁² is at most the t above all zeros of p_k where
+        p_k(t) = 1/δ (Hochstenbach, Probabilistic upper bounds for the matrix two-norm, 2013).
+        """
+        if self.steps == 0 and not self.exhausted:
+            raise ValueError("nothing is known of the operator before the first step.")
+        largest = float(self.singular_values()[0])
+        m = self._dimension
+        if self.exhausted or largest == 0.0 or m == 1:
+            return largest * (1.0 + 64 * _EPS)
+        target = -float(np.log(_smallest_component(m, failure_probability)))
+        alphas, betas = np.array(self.alphas) / largest, np.array(self.betas) / largest
+        diagonal = alphas**2 + np.concatenate([[0.0], betas[:-1] ** 2])
+        off_diagonal = alphas * betas
+
+        def excess(t: float) -> float:
+            """log p_k(t) - log(1/δ) from the ratios p_j / p_{j-1} of the three-term recurrence."""
+            logarithm, ratio, previous = 0.0, np.inf, 0.0
+            for a, b in zip(diagonal, off_diagonal, strict=True):
+                ratio = (t - a - previous / ratio) / b
+                if ratio <= 0.0:  # at or below the largest zero
+                    return -target
+                logarithm += float(np.log(ratio))
+                previous = b
+            return logarithm - target
+
+        root, high = 1.0, 2.0
+        # Here, because scipy.optimize takes long to import, and each worker of a cluster would.
+        from scipy.optimize import brentq
+
+        if excess(root) < 0.0:  # else σ₁ is reached, up to rounding: it is not below `largest`
+            while excess(high) < 0.0:
+                high *= 2.0
+            root = float(brentq(excess, root, high, xtol=1e-15, rtol=8.9e-16))
+        return largest * float(np.sqrt(root)) * (1.0 + 64 * _EPS)
+
+
+def _smallest_component(m: int, probability: float) -> float:
+    """δ such that a given component of a uniform unit vector of Rᵐ is below δ that seldom.
+
+    For m ≥ 3 the component's density is largest at 0, where it is c = Γ(m/2)/(√π Γ((m-1)/2)), so
+    P(|x| < δ) ≤ 2cδ; for m = 2 it is (2/π) arcsin δ.
+    """
+    if m == 2:
+        return float(np.sin(0.5 * np.pi * probability))
+    log_density = lgamma(m / 2) - lgamma((m - 1) / 2) - 0.5 * np.log(np.pi)
+    return probability / (2.0 * float(np.exp(log_density)))
+
+
+class _Basis:
+    """Orthonormal vectors, as the growing columns of one array."""
+
+    def __init__(self, length: int) -> None:
+        self._columns = np.empty((length, 8), order="F")
+        self.count = 0
+
+    @property
+    def vectors(self) -> FloatArray:
+        return self._columns[:, : self.count]
+
+    def append(self, vector: FloatArray) -> None:
+        if self.count == self._columns.shape[1]:
+            grown = np.empty((self._columns.shape[0], 2 * self.count), order="F")
+            grown[:, : self.count] = self._columns
+            self._columns = grown
+        self._columns[:, self.count] = vector
+        self.count += 1
+
+    def orthogonalise(self, vector: FloatArray) -> tuple[FloatArray, float]:
+        """The vector's part outside the basis, as a unit vector and its length."""
+        for _ in range(2 if self.count else 0):
+            vector = vector - self.vectors @ (self.vectors.T @ vector)
+        length = require_finite(float(np.linalg.norm(vector)), "the length of the gradient")
+        return (vector / length if length > 0.0 else vector), length

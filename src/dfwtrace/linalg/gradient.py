@@ -1,0 +1,57 @@
+"""The gradient as a linear operator: never gathered, multiplied by rounds over the shards."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.validation import require_finite
+
+
+class Shards(Protocol):
+    """Shards somewhere, which evaluate a method by name."""
+
+    @property
+    def shard_rows(self) -> list[int]:
+        """Number of rows of each shard."""
+
+    def sum(self, method: str, *args: Array | float) -> FloatArray:
+        """Sum of the replies of all shards."""
+
+    def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
+        """Replies of all shards, in their order."""
+
+
+class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class is untyped
+    """∇F(W) = Σ_j ∇F_j(W), of shape (d, m). One product is one broadcast and one sum.
+
+    Vectors and blocks of vectors go through the same rounds: ``G @ v``, ``G @ V``, ``G.T @ u``.
+    """
+
+    def __init__(self, shape: tuple[int, int], workers: Shards) -> None:
+        super().__init__(np.dtype(np.float64), shape)
+        self.workers = workers
+        self.expected: tuple[int, int] | None = None
+
+    def times(self, V: FloatArray) -> FloatArray:
+        """G V for a vector or a block."""
+        return require_finite(self.workers.sum("matvec", V), "the gradient")
+
+    def transpose_times(self, U: FloatArray) -> FloatArray:
+        """Gᵀ U for a vector or a block."""
+        return require_finite(self.workers.sum("rmatvec", U), "the gradient")
+
+    def expect(self, seed: int, t: int) -> None:
+        """Announce that the next update is followed by the product with epoch t's v₀."""
+        self.expected = (seed, t)
+
+    def gather(self) -> FloatArray:
+        """The dense d×m gradient: N·d·m numbers in one round."""
+        return require_finite(self.workers.sum("gradient"), "the gradient")
+
+    # What scipy calls for `G @ v`, `G.T @ u` and their blocks.
+    _matvec = _matmat = times
+    _rmatvec = _rmatmat = transpose_times

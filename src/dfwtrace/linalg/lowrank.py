@@ -1,0 +1,332 @@
+"""A matrix kept as its factors: W = U diag(s) Vᵀ, never dense by accident."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.validation import check_count
+
+#: `to_dense` refuses to build more than this many bytes unless it is told to.
+DENSE_LIMIT_BYTES = 1 << 30
+
+# Below this the common scale is folded into the weights, long before it could underflow.
+_SMALLEST_SCALE = 1e-100
+
+
+@dataclass(frozen=True, eq=False)
+class RankOne:
+    """The matrix ``scale · u vᵀ`` with unit vectors u and v: an atom of the trace-norm ball.
+
+    Parameters
+    ----------
+    scale : float
+    u : array of shape (d,)
+    v : array of shape (m,)
+    """
+
+    scale: float
+    u: Array
+    v: Array
+
+    def equals(self, other: RankOne) -> bool:
+        return (
+            self.scale == other.scale
+            and np.array_equal(self.u, other.u)
+            and np.array_equal(self.v, other.v)
+        )
+
+
+class LowRankMatrix:
+    """A d×m matrix W = U diag(s) Vᵀ that is only ever touched through its factors.
+
+    Values are never changed in place: every operation returns a new matrix. A step of Frank-Wolfe
+    (`toward`) still costs O(d + m) amortised, because successive iterates share their columns.
+
+    Parameters
+    ----------
+    U : array of shape (d, r)
+    s : array of shape (r,)
+        Weights of the columns. Negative ones are made positive by turning a column of U around.
+    V : array of shape (m, r)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dfwtrace import LowRankMatrix
+    >>> W = LowRankMatrix(np.eye(3)[:, :2], [2.0, 1.0], np.eye(4)[:, :2])
+    >>> W.shape, W.rank, round(W.trace_norm, 12)
+    ((3, 4), 2, 3.0)
+    >>> np.ones((1, 3)) @ W
+    array([[2., 1., 0., 0.]])
+    """
+
+    # NumPy must leave `X @ W` to __rmatmul__ instead of making an object array of W.
+    __array_ufunc__ = None
+
+    def __init__(self, U: Any, s: Any, V: Any) -> None:
+        U, V = (_floating(factor) for factor in (U, V))
+        weights = np.asarray(s, dtype=np.float64)
+        if U.ndim != 2 or V.ndim != 2 or weights.ndim != 1:
+            raise ValueError("U and V must have two dimensions and s one.")
+        if not U.shape[1] == weights.size == V.shape[1]:
+            raise ValueError(
+                f"U, s and V must agree on the rank, but have {U.shape[1]}, {weights.size} "
+                f"and {V.shape[1]} columns."
+            )
+        if np.any(weights < 0):
+            U = U * np.where(weights < 0, -1.0, 1.0).astype(U.dtype)
+        self._factors = _Columns(U, np.abs(weights), V, capacity=weights.size)
+        self._rank = weights.size
+        self._scale = 1.0
+
+    @classmethod
+    def _sharing(cls, factors: _Columns, rank: int, scale: float) -> LowRankMatrix:
+        matrix = cls.__new__(cls)
+        matrix._factors, matrix._rank, matrix._scale = factors, rank, scale
+        return matrix
+
+    def parts(self) -> tuple[Array, FloatArray, Array, float]:
+        """U, weights, V and the scale of the weights: `from_parts` makes the same bits of them."""
+        return self.U, self._factors.weights[: self._rank], self.V, self._scale
+
+    @classmethod
+    def from_parts(cls, U: Array, weights: FloatArray, V: Array, scale: float) -> LowRankMatrix:
+        """The matrix that `parts` told of."""
+        matrix = cls(U, weights, V)
+        matrix._scale = scale
+        return matrix
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, int], dtype: Any = np.float64) -> LowRankMatrix:
+        """The zero matrix, of rank 0.
+
+        Examples
+        --------
+        >>> LowRankMatrix.zeros((3, 2)).trace_norm
+        0.0
+        """
+        d, m = shape
+        return cls(np.empty((d, 0), dtype), np.empty(0), np.empty((m, 0), dtype))
+
+    @property
+    def U(self) -> Array:
+        """Left factors, one column for each term (read-only view)."""
+        return _read_only(self._factors.U[:, : self._rank])
+
+    @property
+    def V(self) -> Array:
+        """Right factors, one column for each term (read-only view)."""
+        return _read_only(self._factors.V[:, : self._rank])
+
+    @property
+    def s(self) -> FloatArray:
+        """Weights of the terms; the singular values once `compress` has run."""
+        return self._scale * self._factors.weights[: self._rank]
+
+    @property
+    def rank(self) -> int:
+        """Number of terms held: the rank after `compress`, an upper bound of it before."""
+        return self._rank
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(d, m)."""
+        return self._factors.U.shape[0], self._factors.V.shape[0]
+
+    @property
+    def T(self) -> LowRankMatrix:
+        """The transpose."""
+        return LowRankMatrix(self.V, self.s, self.U)
+
+    @property
+    def trace_norm(self) -> float:
+        """Sum of the singular values, ‖W‖_*."""
+        return float(self.singular_values.sum())
+
+    @property
+    def frobenius_norm(self) -> float:
+        """Root of the sum of the squared singular values, ‖W‖_F."""
+        return float(np.linalg.norm(self.singular_values))
+
+    @cached_property
+    def singular_values(self) -> FloatArray:
+        """All of them that can differ from zero, largest first."""
+        return self._orthogonalise()[1]
+
+    def _orthogonalise(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Thin SVD through two thin QRs: O((d + m) r²), nothing of size d×m."""
+        if self._rank == 0:
+            return self.U.astype(np.float64), np.empty(0), self.V.astype(np.float64)
+        Q_u, R_u = np.linalg.qr(self.U.astype(np.float64))
+        Q_v, R_v = np.linalg.qr(self.V.astype(np.float64))
+        A, singular, Bt = np.linalg.svd((R_u * self.s) @ R_v.T, full_matrices=False)
+        return Q_u @ A, singular, Q_v @ Bt.T
+
+    def toward(self, atom: RankOne, gamma: float) -> LowRankMatrix:
+        """The Frank-Wolfe step (1-γ) W + γ · atom, in O(d + m) amortised.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dfwtrace import LowRankMatrix, RankOne
+        >>> atom = RankOne(-2.0, np.array([1.0, 0.0]), np.array([0.0, 1.0]))
+        >>> LowRankMatrix.zeros((2, 2)).toward(atom, 0.5).to_dense()
+        array([[ 0., -1.],
+               [ 0.,  0.]])
+        """
+        if gamma == 0.0:
+            return self
+        u = atom.u if atom.scale >= 0 else -atom.u
+        weight = gamma * abs(atom.scale)
+        if gamma == 1.0:  # nothing of W is left
+            return LowRankMatrix(u[:, None], [weight], atom.v[:, None])
+        matrix, scale = self, self._scale * (1.0 - gamma)
+        if scale < _SMALLEST_SCALE:
+            matrix, scale = LowRankMatrix(self.U, self.s, self.V), 1.0 - gamma
+        factors = matrix._factors.append(self._rank, u, weight / scale, atom.v)
+        return LowRankMatrix._sharing(factors, self._rank + 1, scale)
+
+    def compress(self, tol: float = 0.0, max_rank: int | None = None) -> LowRankMatrix:
+        """The same matrix with orthonormal factors and a bounded rank; its trace norm never grows.
+
+        Parameters
+        ----------
+        tol : float
+            The smallest singular values are dropped while together they make up at most this
+            fraction of the trace norm. What is dropped only shortens W: it stays in the ball.
+        max_rank : int, optional
+            Keep at most so many of the largest singular values.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dfwtrace import LowRankMatrix
+        >>> W = LowRankMatrix(np.ones((3, 5)), np.ones(5), np.ones((4, 5)))
+        >>> W.compress().rank
+        1
+        """
+        if not 0.0 <= tol < 1.0:
+            raise ValueError(f"tol must be at least 0 and below 1, got {tol}.")
+        if max_rank is not None:
+            max_rank = check_count("max_rank", max_rank, 0)
+        U, singular, V = self._orthogonalise()
+        tails = np.cumsum(singular[::-1])[::-1]  # tails[k] = mass of all values from the k-th on
+        total = tails[0] if singular.size else 0.0
+        noise = np.finfo(np.float64).eps * max(self.shape)
+        keep = int(np.count_nonzero(tails > max(tol, noise) * total))
+        if max_rank is not None:
+            keep = min(keep, max_rank)
+        kept = singular[:keep]
+        # Rounding may lengthen W by an ulp or two; ‖W‖_* ≤ Σ s_i ‖u_i‖ ‖v_i‖ holds without an SVD.
+        bound = float(self.s @ (np.linalg.norm(self.U, axis=0) * np.linalg.norm(self.V, axis=0)))
+        if kept.sum() > bound:
+            kept = kept * (bound / kept.sum())
+        return LowRankMatrix(U[:, :keep], kept, V[:, :keep])
+
+    def to_dense(self, max_bytes: int | None = DENSE_LIMIT_BYTES) -> Array:
+        """The d×m array, if it takes at most `max_bytes` (None: whatever it takes).
+
+        Examples
+        --------
+        >>> from dfwtrace import LowRankMatrix
+        >>> LowRankMatrix.zeros((10**6, 10**6)).to_dense()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ValueError: A dense 1000000×1000000 matrix takes 7450.6 GiB, more than max_bytes...
+        """
+        d, m = self.shape
+        size = d * m * self._factors.U.dtype.itemsize
+        if max_bytes is not None and size > max_bytes:
+            raise ValueError(
+                f"A dense {d}×{m} matrix takes {size / 2**30:.1f} GiB, more than max_bytes = "
+                f"{max_bytes / 2**30:.1f} GiB; pass max_bytes=None to build it all the same."
+            )
+        dense: Array = self._weighted_U() @ self.V.T
+        return dense
+
+    def _weighted_U(self) -> Array:
+        weighted: Array = self.U * self.s.astype(self._factors.U.dtype)
+        return weighted
+
+    def __matmul__(self, other: Any) -> Any:
+        """W B; in factors again if B is a LowRankMatrix."""
+        if isinstance(other, LowRankMatrix):
+            return LowRankMatrix(self._weighted_U() @ (self.V.T @ other.U), other.s, other.V)
+        return self._weighted_U() @ (self.V.T @ other)
+
+    def __rmatmul__(self, X: Matrix) -> Array:
+        product: Array = np.asarray(X @ self._weighted_U()) @ self.V.T
+        return product
+
+    def __add__(self, other: LowRankMatrix) -> LowRankMatrix:
+        if not isinstance(other, LowRankMatrix):
+            return NotImplemented
+        if self.shape != other.shape:
+            raise ValueError(f"Shapes {self.shape} and {other.shape} do not agree.")
+        return LowRankMatrix(
+            np.hstack([self.U, other.U]), np.append(self.s, other.s), np.hstack([self.V, other.V])
+        )
+
+    def __sub__(self, other: LowRankMatrix) -> LowRankMatrix:
+        return self + -other if isinstance(other, LowRankMatrix) else NotImplemented
+
+    def __mul__(self, factor: float) -> LowRankMatrix:
+        return LowRankMatrix(self.U, self.s * float(factor), self.V)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> LowRankMatrix:
+        return self * (1.0 / float(divisor))
+
+    def __neg__(self) -> LowRankMatrix:
+        return self * -1.0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Only the columns in use, not the room left for more.
+        return LowRankMatrix, (np.array(self.U), self.s, np.array(self.V))
+
+    def __repr__(self) -> str:
+        d, m = self.shape
+        return f"LowRankMatrix({d}×{m}, rank ≤ {self.rank})"
+
+
+class _Columns:
+    """Columns of U and V with their weights; successive iterates share this memory."""
+
+    def __init__(self, U: Array, weights: FloatArray, V: Array, capacity: int) -> None:
+        self.used = weights.size
+        self.U = np.empty((U.shape[0], capacity), dtype=U.dtype, order="F")
+        self.V = np.empty((V.shape[0], capacity), dtype=V.dtype, order="F")
+        self.weights = np.empty(capacity)
+        self.U[:, : self.used] = U
+        self.V[:, : self.used] = V
+        self.weights[: self.used] = weights
+
+    def append(self, after: int, u: Array, weight: float, v: Array) -> _Columns:
+        """Put a column behind the first `after` ones, in place if no other iterate has done so."""
+        columns = self
+        if after != self.used or after == self.weights.size:
+            first, capacity = slice(after), max(8, 2 * (after + 1))
+            columns = _Columns(self.U[:, first], self.weights[first], self.V[:, first], capacity)
+        columns.U[:, after] = u
+        columns.V[:, after] = v
+        columns.weights[after] = weight
+        columns.used = after + 1
+        return columns
+
+
+def _floating(factor: Any) -> Array:
+    array = np.asarray(factor)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"U and V must hold real numbers, got values of {array.dtype}.")
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def _read_only(view: Array) -> Array:
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,183 @@
+"""Scores as factors, S = (XU) diag(s) Vᵀ, for data whose n×m scores do not fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.data.shards import RowBlock, RowBlocks, Shard
+from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.tasks.features.representation import Representation
+from dfwtrace.tasks.features.weights import split_targets, weight_of, weighted_rows
+from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
+
+# Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
+_BLOCK_BYTES = 4 << 20
+
+
+@dataclass
+class FactoredState:
+    """Features, targets and the n×r factors of one shard's scores."""
+
+    X: RowBlocks
+    y: Array
+    weights: Array
+    scores: LowRankMatrix
+    b: FloatArray  # the intercept, which is added to every row of scores
+    known: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once computed
+
+
+class FactoredTask(Representation[FactoredState]):
+    """Scores rebuilt block by block in every product: O(n(d + rm)) time, O(nr) memory."""
+
+    @staticmethod
+    def estimate(w: Workload) -> Estimate:
+        narrow = min(w.d, w.m)
+        rank = min(w.epochs, 2 * narrow) if w.columns == 1 else min(2 * w.columns, narrow)
+        flops = FLOPS[w.itemsize] * w.n_jobs
+        rebuilt = 2.0 * w.n * (rank / 2) * w.m / flops + w.loss_seconds
+        epoch = (w.products + 2) * rebuilt + w.products * w.data_bytes / (BANDWIDTH * w.n_jobs)
+        epoch += w.block_seconds
+        epoch += w.gradient_seconds if w.gathers else 0.0
+        return Estimate(2.0 * w.n * rank * w.itemsize, rebuilt, w.round_seconds + epoch)
+
+    def stats(
+        self,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: FloatArray | None = None,
+    ) -> FactoredState:
+        m = W.shape[1]
+        rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
+        X = RowBlocks(shard.X, rows, centre)
+        scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
+        y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
+        return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
+
+    def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
+        state.scores = state.scores.toward(self._image(state, atom), gamma)
+        state.known = None
+        return state
+
+    def shift(self, state: FactoredState, b: Array) -> FactoredState:
+        """The state at the intercept b."""
+        state.b = b
+        state.known = None
+        return state
+
+    def balance(self, state: FactoredState) -> FloatArray:
+        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
+        total = np.zeros(state.scores.shape[1])
+        value = inner = 0.0
+        for _, R, loss, product in self._evaluated(state):
+            value, inner = value + loss, inner + product
+            total += R.sum(axis=0, dtype=np.float64)
+        state.known = (value, inner)
+        weight = weight_of(state.weights, state.X.shape[0])
+        return np.concatenate([[value, inner, weight], total])
+
+    def matvec(self, state: FactoredState, V: Array) -> FloatArray:
+        V = V.astype(state.X.dtype)
+        shape = (state.X.shape[1], *V.shape[1:])
+        return self._sum(state, shape, lambda block, R: block.transpose_times(R @ V))
+
+    def rmatvec(self, state: FactoredState, U: Array) -> FloatArray:
+        U = U.astype(state.X.dtype)
+        shape = (state.scores.shape[1], *U.shape[1:])
+        return self._sum(state, shape, lambda block, R: R.T @ block.times(U))
+
+    def tangent(self, state: FactoredState) -> FloatArray:
+        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors; each block's scores are made once."""
+        images, right = state.scores.U, state.scores.V
+        products = np.zeros((state.X.shape[1], right.shape[1]))
+        transposed = np.zeros((right.shape[0], right.shape[1]))
+        value = inner = 0.0
+        for block, R, loss, product in self._evaluated(state):
+            value, inner = value + loss, inner + product
+            products += block.transpose_times(R @ right)
+            transposed += R.T @ images[block.rows]
+        state.known = (value, inner)
+        return np.concatenate([[value, inner], products.ravel(), transposed.ravel()])
+
+    def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
+        image = self._image(state, atom)
+        q = (atom.scale * image.u).astype(state.X.dtype)
+        slope, curvature, b = 0.0, 0.0, state.b.astype(state.X.dtype)
+        for block, S in self._blocks(state):
+            y, weights, rows = state.y[block.rows], state.weights[block.rows], q[block.rows]
+            first, second = self.loss_on_scores.along(S, y, gamma, rows, image.v, weights, b)
+            slope += first
+            curvature += second
+        return slope, curvature
+
+    def loss(self, state: FactoredState) -> float:
+        return self._values(state)[0]
+
+    def inner(self, state: FactoredState) -> float:
+        return self._values(state)[1]
+
+    def gradient(self, state: FactoredState) -> FloatArray:
+        shape = (state.X.shape[1], state.scores.shape[1])
+        return self._sum(state, shape, lambda block, R: block.transpose_times(R))
+
+    def curvature_product(self, state: FactoredState, U: Array) -> FloatArray:
+        images = weighted_rows(state.X.times(U), state.weights)
+        return self.loss_on_scores.smoothness * state.X.transpose_times(images)
+
+    def _image(self, state: FactoredState, atom: RankOne) -> RankOne:
+        """The atom as seen in the scores: scale · (Xu) vᵀ."""
+        return RankOne(atom.scale, state.X.times(atom.u), atom.v.astype(state.X.dtype))
+
+    def _blocks(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
+        """One block of rows after the other, with its scores, in memory that the next one takes."""
+        left, right = state.scores.U, state.scores.V.T
+        values, scratch = state.scores.s.astype(state.X.dtype), _scratch(state)
+        for block in state.X:
+            rows = left[block.rows]
+            yield block, np.matmul(rows * values, right, out=scratch[: rows.shape[0]])
+
+    def _evaluated(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array, float, float]]:
+        """One block of rows after the other, with its residual, its loss and ⟨S, R⟩.
+
+        The residual is in memory that the next block takes.
+        """
+        b, scratch = state.b.astype(state.X.dtype), _scratch(state)
+        nothing = np.zeros(max(scratch.shape), scratch.dtype)
+        still, across = nothing[: scratch.shape[0]], nothing[: scratch.shape[1]]
+        for block, S in self._blocks(state):
+            n, y, weights = S.shape[0], state.y[block.rows], state.weights[block.rows]
+            R = scratch[:n]
+            value, inner = self.loss_on_scores.advance(
+                S, y, 1.0, still[:n], across, R, across, np.empty(n, S.dtype), weights, b
+            )
+            yield block, R, value, inner
+
+    def _values(self, state: FactoredState) -> tuple[float, float]:
+        if state.known is None:
+            value = inner = 0.0
+            for _, _, loss, product in self._evaluated(state):
+                value, inner = value + loss, inner + product
+            state.known = (value, inner)
+        return state.known
+
+    def _sum(
+        self,
+        state: FactoredState,
+        shape: tuple[int, ...],
+        product: Callable[[RowBlock, Array], Array],
+    ) -> FloatArray:
+        """Σ over blocks of product(block, R), in float64."""
+        total = np.zeros(shape)
+        for block, R, _, _ in self._evaluated(state):
+            total += product(block, R)
+        return total
+
+
+def _scratch(state: FactoredState) -> Array:
+    """Memory for the scores of one block, taken once in a pass: page faults cost time."""
+    first = next(iter(state.X)).rows  # the longest
+    return np.empty((first.stop - first.start, state.scores.shape[1]), state.X.dtype)

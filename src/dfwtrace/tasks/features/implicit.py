@@ -1,0 +1,227 @@
+"""Scores in memory, gradient never formed: ∇F_j = Xᵀ R through the products Xᵀ(R v), Rᵀ(X u)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlocks, Shard
+from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.tasks.features.representation import Representation
+from dfwtrace.tasks.features.weights import split_targets, weight_of, weighted_rows
+from dfwtrace.tasks.planning import BANDWIDTH, Estimate, Workload
+
+# Bytes of scores that are made at once from dense features: they and the residual stay in cache.
+_PIECE_BYTES = 2 << 20
+
+
+@dataclass
+class ScoresState:
+    """Scores S = XW and residual R = ∂ℓ/∂S of one shard, with Σ ℓ and ⟨S, R⟩ = ⟨W, ∇F_j⟩.
+
+    With an intercept b, ℓ is taken at S + 1bᵀ.
+    """
+
+    X: RowBlocks
+    pieces: RowBlocks  # the same, in blocks that a state is built by
+    y: Array
+    weights: Array
+    S: Array
+    R: Array
+    product: Array  # R times `ahead`, which came out of the pass that made R
+    ahead: Array
+    expected: Array  # `ahead` of the next such pass
+    b: Array  # the intercept, which is added to every row of scores
+    value: float = 0.0
+    inner: float = 0.0
+    grad: FloatArray | None = None
+    #: ∇F_j V and ∇F_jᵀ U with the factors that the state was built from, as long as it is there.
+    tangent: tuple[FloatArray, FloatArray] | None = None
+    _image: tuple[Array, Array] | None = field(default=None, repr=False)
+
+    def image(self, u: Array) -> Array:
+        """X u, kept: the oracle's last u is the direction of the step that follows.
+
+        So are the images of the factors that the state was built from.
+        """
+        if self._image is None or not np.array_equal(self._image[0], u):
+            self._image = (u.copy(), self.X.times(u))
+        return self._image[1]
+
+
+class ImplicitTask(Representation[ScoresState]):
+    """Scores and residual (n×m) in memory; a product costs O(n(d + m)) and an update O(nm)."""
+
+    @staticmethod
+    def estimate(w: Workload) -> Estimate:
+        bandwidth = BANDWIDTH * w.n_jobs
+        passes = w.products * (w.data_bytes + w.score_bytes) + 3 * w.score_bytes
+        epoch = passes / bandwidth + w.block_seconds + w.loss_seconds
+        epoch += w.gradient_seconds if w.gathers else 0.0
+        setup = w.score_bytes / bandwidth + w.loss_seconds
+        return Estimate(2.0 * w.score_bytes, setup, w.round_seconds + epoch)
+
+    def stats(
+        self,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: FloatArray | None = None,
+    ) -> ScoresState:
+        X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
+        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, _rows_of_a_piece(X, m), centre)
+        y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
+        S, nothing = np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
+        product = np.zeros(n, X.dtype)
+        R = np.empty_like(S)
+        state = ScoresState(X, pieces, y, weights, S, R, product, nothing, nothing, nothing)
+        return self.renew(state, shard, W, b)
+
+    def renew(
+        self,
+        state: ScoresState,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: FloatArray | None = None,
+    ) -> ScoresState:
+        """The same as `stats`, in the memory of a state that is not needed any more."""
+        s, dtype, (d, m) = state, state.S.dtype, W.shape
+        s.ahead = s.expected = np.zeros(m, dtype)
+        s.b = s.expected if b is None else _cast(b, s)
+        left, weights, right = W.U.astype(dtype), W.s.astype(dtype), W.V.astype(dtype)
+        images, still = np.empty((s.S.shape[0], W.rank), dtype), np.zeros(s.S.shape[0], dtype)
+        products, transposed = np.zeros((d, W.rank)), np.zeros((m, W.rank))
+        s.value = s.inner = 0.0
+        for block in s.pieces:
+            S, R, XU = s.S[block.rows], s.R[block.rows], images[block.rows]
+            XU[:] = block.times(left)
+            np.matmul(XU * weights, right.T, out=S)
+            value, inner = self._pass(s, block.rows, 1.0, still, s.ahead)
+            s.value, s.inner = s.value + value, s.inner + inner
+            if b is None:  # else it is about to change
+                products += block.transpose_times(R @ right)
+                transposed += R.T @ XU
+        s.tangent = (products, transposed) if b is None else None
+        s._image = (W.U.copy(), images)
+        return self._residual_is_new(s)
+
+    def shift(self, state: ScoresState, b: Array) -> ScoresState:
+        """The state at the intercept b."""
+        state.b = _cast(b, state)
+        return self._stay(state)
+
+    def balance(self, state: ScoresState) -> FloatArray:
+        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
+        n, total = state.S.shape[0], np.zeros(state.S.shape[1])
+        for block in state.X:
+            total += state.R[block.rows].sum(axis=0, dtype=np.float64)
+        return np.concatenate([[state.value, state.inner, weight_of(state.weights, n)], total])
+
+    def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
+        # S ← (1-γ) S + γ·scale·(X u) vᵀ
+        q = ((gamma * atom.scale) * state.image(atom.u)).astype(state.S.dtype)
+        return self._advance(state, 1.0 - gamma, q, _cast(atom.v, state))
+
+    def _stay(self, state: ScoresState) -> ScoresState:
+        nothing = np.zeros(sum(state.S.shape), state.S.dtype)
+        return self._advance(state, 1.0, *np.split(nothing, [state.S.shape[0]]))
+
+    def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
+        state.ahead, state.tangent = state.expected, None
+        state.value, state.inner = self._pass(state, slice(None), decay, q, v)
+        return self._residual_is_new(state)
+
+    def _residual_is_new(self, state: ScoresState) -> ScoresState:
+        """The state after a pass, with what else belongs to it."""
+        return state
+
+    def _pass(
+        self, s: ScoresState, rows: slice, decay: float, q: Array, v: Array
+    ) -> tuple[float, float]:
+        """S ← decay·S + q vᵀ and all that follows from it, for some rows; their Σ ℓ and ⟨S, R⟩."""
+        S, y, R, weights = s.S[rows], s.y[rows], s.R[rows], s.weights[rows]
+        return self.loss_on_scores.advance(
+            S, y, decay, q[rows], v, R, s.ahead, s.product[rows], weights, s.b
+        )
+
+    def expect(self, state: ScoresState, v: Array) -> ScoresState:
+        """After the next update comes the product ∇F_j v: let R v come out of the same pass."""
+        state.expected = _cast(v, state)
+        return state
+
+    def matvec(self, state: ScoresState, V: Array) -> FloatArray:
+        V = _cast(V, state)
+        known = V.ndim == 1 and np.array_equal(V, state.ahead)
+        return state.X.transpose_times(state.product if known else state.R @ V)
+
+    def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
+        images = state.image(U)
+        total = np.zeros((state.R.shape[1], *U.shape[1:]))
+        for block in state.X:
+            total += state.R[block.rows].T @ images[block.rows]
+        return total
+
+    def tangent(self, state: ScoresState) -> FloatArray | None:
+        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors, if the last pass gave them."""
+        if state.tangent is None:
+            return None
+        products, transposed = state.tangent
+        value, inner = self.loss(state), self.inner(state)
+        return np.concatenate([[value, inner], products.ravel(), transposed.ravel()])
+
+    def linesearch(self, state: ScoresState, atom: RankOne, gamma: float) -> tuple[float, float]:
+        q = (atom.scale * state.image(atom.u)).astype(state.S.dtype)
+        v = _cast(atom.v, state)
+        return self.loss_on_scores.along(state.S, state.y, gamma, q, v, state.weights, state.b)
+
+    def loss(self, state: ScoresState) -> float:
+        return state.value
+
+    def inner(self, state: ScoresState) -> float:
+        return state.inner
+
+    def gradient(self, state: ScoresState) -> FloatArray:
+        return state.X.transpose_times(state.R)
+
+    def curvature_product(self, state: ScoresState, U: Array) -> FloatArray:
+        images = weighted_rows(state.X.times(U), state.weights)
+        return self.loss_on_scores.smoothness * state.X.transpose_times(images)
+
+
+class DenseTask(ImplicitTask):
+    """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
+
+    @staticmethod
+    def estimate(w: Workload) -> Estimate:
+        passes = w.products * w.gradient_bytes * w.n_shards + 3 * w.score_bytes
+        epoch = passes / (BANDWIDTH * w.n_jobs) + w.loss_seconds + w.gradient_seconds
+        memory = 2.0 * w.score_bytes + w.gradient_bytes * w.n_shards
+        return Estimate(memory, w.gradient_seconds + w.loss_seconds, w.round_seconds + epoch)
+
+    def _residual_is_new(self, state: ScoresState) -> ScoresState:
+        state.grad = super().gradient(state)
+        return state
+
+    def matvec(self, state: ScoresState, V: Array) -> FloatArray:
+        return self.gradient(state) @ V
+
+    def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
+        return self.gradient(state).T @ U
+
+    def gradient(self, state: ScoresState) -> FloatArray:
+        assert state.grad is not None  # made by every pass
+        return state.grad
+
+
+def _rows_of_a_piece(X: RowBlocks, m: int) -> int:
+    """A multiple of 64, which BLAS likes."""
+    rows = _PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64 * 64
+    return min(max(rows, 64), ROWS_IN_BLOCK)
+
+
+def _cast(vector: Array, state: ScoresState) -> Array:
+    return vector.astype(state.S.dtype, copy=False)

@@ -1,0 +1,247 @@
+"""Which representation to take: a cost model in flops, bytes and memory that explains itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+# What one core of a present-day machine does. They are fixed, not measured, so that the choice
+# (and with it the bits of the result) does not change from run to run.
+FLOPS = {4: 60e9, 8: 30e9}  # matrix products, by bytes of a number
+BANDWIDTH = 12e9  # bytes
+_SPARSE_FLOPS = 1e9
+_LOSS_SECONDS = 5e-10  # to evaluate the loss on one score
+_ROUND_SECONDS = 2e-5
+
+# Share of the free memory that a run may take.
+_MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The sizes that costs depend on.
+
+    Attributes
+    ----------
+    n, d, m : int
+        Rows, features, columns of W.
+    stored : int
+        Numbers stored in X: n·d if dense, the non-zeros if sparse.
+    sparse : bool
+        Whether X is.
+    itemsize : int
+        Bytes of one number of X.
+    epochs : int
+        Largest number of epochs.
+    products : float
+        Products with the gradient in an epoch, 2K.
+    gathers : bool
+        Whether the oracle gathers the dense gradient instead.
+    local : bool
+        Whether every shard must keep a gradient of its own.
+    n_shards, n_jobs : int
+        Logical shards, and threads that work on them.
+    columns : int, default=1
+        Vectors that are multiplied at once.
+    """
+
+    n: int
+    d: int
+    m: int
+    stored: int
+    sparse: bool
+    itemsize: int
+    epochs: int
+    products: float
+    gathers: bool
+    local: bool
+    n_shards: int
+    n_jobs: int
+    columns: int = 1
+
+    @property
+    def flops(self) -> float:
+        """Operations a second in products with X."""
+        return (_SPARSE_FLOPS if self.sparse else FLOPS[self.itemsize]) * self.n_jobs
+
+    @property
+    def data_bytes(self) -> float:
+        """Memory of the features' numbers."""
+        return self.stored * self.itemsize
+
+    @property
+    def score_bytes(self) -> float:
+        """Memory of the n×m scores."""
+        return self.n * self.m * self.itemsize
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Memory of a dense d×m gradient."""
+        return self.d * self.m * 8
+
+    @property
+    def gradient_seconds(self) -> float:
+        """Time to form the dense gradient XᵀR."""
+        return 2.0 * self.stored * self.m / self.flops
+
+    @property
+    def loss_seconds(self) -> float:
+        """Time to evaluate the loss on all scores."""
+        return self.n * self.m * _LOSS_SECONDS / self.n_jobs
+
+    @property
+    def round_seconds(self) -> float:
+        """Time of an epoch's rounds apart from the arithmetic."""
+        return _ROUND_SECONDS * (self.products + 4)
+
+    @property
+    def block_seconds(self) -> float:
+        """Arithmetic of an epoch's products with blocks of several vectors, 0 for single ones.
+
+        They are bound by arithmetic, not by memory, and each epoch builds the scores again from as
+        many columns.
+        """
+        if self.columns == 1:
+            return 0.0
+        scores = self.n * self.m / (FLOPS[self.itemsize] * self.n_jobs)
+        return (self.products + 1) * 2.0 * self.columns * (self.stored / self.flops + scores)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate: bytes beyond the data themselves, seconds once, seconds an epoch.
+
+    Attributes
+    ----------
+    memory : float
+        In bytes.
+    setup, epoch : float
+        In seconds.
+    """
+
+    memory: float
+    setup: float
+    epoch: float
+
+    def total(self, epochs: int) -> float:
+        """Seconds of a run."""
+        return self.setup + epochs * self.epoch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The representation taken, why, and what the others would have cost.
+
+    Attributes
+    ----------
+    representation : str
+        Its name.
+    reason : str
+        Why it was taken.
+    costs : dict of str to Estimate
+        By representation. Empty for a custom task, which has only its own form.
+    workload : Workload
+        The sizes that costs depend on.
+
+    Examples
+    --------
+    >>> import numpy as np, dfwtrace as dt
+    >>> dt.plan(dt.LeastSquares(), np.ones((10_000, 20)), np.ones((10_000, 5))).representation
+    'gram'
+    """
+
+    representation: str
+    reason: str
+    costs: dict[str, Estimate]
+    workload: Workload
+
+    def __str__(self) -> str:
+        w = self.workload
+        kind = "sparse" if w.sparse else "dense"
+        where = f"{w.n_shards} shards on {w.n_jobs} threads" if w.n_shards > 1 else "one shard"
+        lines = [
+            f"{self.representation}: {self.reason}",
+            f"n={w.n} d={w.d} m={w.m}, {kind} float{8 * w.itemsize}, {where}",
+        ]
+        if self.costs:
+            lines.append(
+                f"{'representation':<16}{'memory':>12}{'set-up':>12}{'an epoch':>12}"
+                f"{f'{w.epochs} epochs':>14}"
+            )
+        for name, cost in self.costs.items():
+            mark = "→ " if name == self.representation else "  "
+            lines.append(
+                f"{mark + name:<16}{_size(cost.memory):>12}{_time(cost.setup):>12}"
+                f"{_time(cost.epoch):>12}{_time(cost.total(w.epochs)):>14}"
+            )
+        return "\n".join(lines)
+
+
+def choose(
+    estimates: Mapping[str, Callable[[Workload], Estimate]],
+    workload: Workload,
+    asked: str,
+    free_memory: float | None,
+) -> Plan:
+    """The fastest representation that fits into memory, or the one that was asked for."""
+    costs = {name: estimate(workload) for name, estimate in estimates.items()}
+    if asked != "auto":
+        return Plan(asked, "asked for", costs, workload)
+    budget = float("inf") if free_memory is None else _MEMORY_SHARE * free_memory
+    fitting = [name for name in costs if costs[name].memory <= budget]
+    if not fitting:
+        smallest = min(costs, key=lambda name: costs[name].memory)
+        reason = f"the smallest, though it may not fit into {_size(budget)} of free memory"
+        return Plan(smallest, reason, costs, workload)
+    # On one thread, whatever there are: the choice must not change the bits with the threads.
+    alone = replace(workload, n_jobs=1)
+    best = min(fitting, key=lambda name: estimates[name](alone).total(workload.epochs))
+    reason = f"the least time over {workload.epochs} epochs"
+    if len(fitting) < len(costs):
+        reason += f" of those that fit into {_size(budget)} of free memory"
+    return Plan(best, reason, costs, workload)
+
+
+def free_memory() -> float | None:
+    """Bytes available without swapping, where the system reports them."""
+    return min(filter(None, (_machine_free(), _container_free())), default=None)
+
+
+def _machine_free() -> float | None:
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return 1024.0 * float(line.split()[1])
+    except OSError:
+        pass
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _container_free() -> float | None:
+    """What is left of a control group's limit, as containers have."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
+        return float(limit) - float(used)
+    except (OSError, ValueError):  # no control group, or no limit ("max")
+        return None
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024.0:
+            return f"{number:.3g} {unit}"
+        number /= 1024.0
+    return f"{number:.3g} TiB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.3g} µs"
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"
