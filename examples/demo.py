@@ -1,4 +1,4 @@
-"""150 intents told apart by a low-rank model: fitted, compared, used and reported.
+"""150 intents and a low-rank model: fitted, compared, used and reported.
 
     python examples/demo.py [--out DIR]
 

@@ -1,4 +1,4 @@
-"""Draw runs with matplotlib: lines told apart without their colours, displays, SVG for pages."""
+"""Draw runs with matplotlib: lines that differ without their colours, displays, SVG for pages."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _WIDE = 30.0
 _MANY_EPOCHS = 100
 # A line has one colour and marker in all charts.
 _STYLES = {"certified": 0, "estimated": 1}
-# Blocks of epochs that a line is drawn by: more could not be told apart.
+# Blocks of epochs that a line is drawn by: more could not be seen.
 _BLOCKS = 300
 # Rows of the table of classes or tasks, at the most.
 MOST_WORST = 50
@@ -497,17 +497,17 @@ def _convergence(report: Report) -> list[_Chart]:
         by = "by epochs" if key == "epoch" else "by seconds"
         if shown.size:
             series = [_thinned("objective", x, objective, x_log)]
-            told = f"From {number(shown[0])} to {number(shown[-1])} in {extent}."
+            described = f"From {number(shown[0])} to {number(shown[-1])} in {extent}."
             lines = partial(draw, series=series, y_label="objective F(W)", y_log=wide)
-            objectives.append(_chart(f"Objective, {by}", told, lines))
+            objectives.append(_chart(f"Objective, {by}", described, lines))
         if gaps:
             series = [_thinned(label, x, gap, x_log) for label, gap in gaps.items()]
             if tol is not None:  # below the others: a gap that reaches it must be seen
                 wanted = Series("tolerance", x[[0, -1]], [tol, tol], dashed=True, style=2)
                 series = [wanted, *series]
-            told = f"The certified gap is {last} after {extent}."
+            described = f"The certified gap is {last} after {extent}."
             lines = partial(draw, series=series, y_label="gap / |F(0)|", y_log=True)
-            relative_gaps.append(_chart(f"Relative gap, {by}", told, lines))
+            relative_gaps.append(_chart(f"Relative gap, {by}", described, lines))
     return objectives + relative_gaps
 
 
