@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.lines import Line2D
 
+__all__ = [
+    *("ConvergenceDisplay", "PathDisplay", "SpectrumDisplay"),
+    *("Series", "draw_lines", "to_svg"),
+]
+
 #: Colours in the light and in the dark, far apart also for readers who confuse red and green.
 COLOURS = {
     "tone1": ("#1f5fae", "#7fb2f5"),
@@ -41,6 +46,8 @@ COLOURS = {
 TONES = tuple(light for name, (light, _) in COLOURS.items() if name.startswith("tone"))
 # Nine shapes and eight colours: no two of 72 lines have both in common.
 MARKERS = "osD^xv+P*"
+#: Digits as exponents; unlike mathtext they become plain text in an SVG.
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 # Of more points than this, some have a marker, evenly along the line.
 _FEW = 12
@@ -49,7 +56,6 @@ _LARGEST, _SMALLEST = 1e250, 1e-250
 _MOST_BARS = 120
 # From this ratio of the largest to the smallest singular value on, their axis is logarithmic.
 _WIDE = 1000.0
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def require_matplotlib() -> None:
@@ -100,7 +106,7 @@ def draw_lines(
     x_log: bool = False,
     y_log: bool = False,
 ) -> list[Line2D]:
-    """Draw lines that differ in colour and marker, with a legend if there are several.
+    """Draw lines that differ in colour and marker, with a legend if the axes show several.
 
     Parameters
     ----------
@@ -124,18 +130,17 @@ def draw_lines(
     --------
     >>> from dfwtrace.plotting import Series, draw_lines
     >>> from matplotlib.figure import Figure
-    >>> ax = Figure().subplots()
     >>> gaps = Series("gap", [1, 2, 3], [0.1, 0.0, 0.01])
-    >>> (line,) = draw_lines(ax, [gaps], x_label="epoch", y_label="gap", y_log=True)
+    >>> (line,) = draw_lines(Figure().subplots(), [gaps], x_label="x", y_label="y", y_log=True)
     >>> line.get_xdata()
     array([1., 3.])
     """
-    lines, shown_x = [], [np.empty(0)]
+    lines, whole = [], True
     for place, one in enumerate(series):
         x, y = np.asarray(one.x, dtype=np.float64), np.asarray(one.y, dtype=np.float64)
         shown = drawable(x, log=x_log) & drawable(y, log=y_log)
         style = place if one.style is None else one.style
-        (line,) = ax.plot(
+        lines += ax.plot(
             x[shown],
             y[shown],
             label=one.label,
@@ -147,14 +152,17 @@ def draw_lines(
             # Each line begins elsewhere: lines that coincide show their markers in turn.
             markevery=None if shown.sum() <= _FEW else (0.03 * (place % 5), 0.15),
         )
-        lines.append(line)
-        shown_x.append(x[shown])
-    _set_scale(ax.xaxis, x_log, whole=not np.any(np.concatenate(shown_x) % 1.0))
+        whole = whole and not np.any(x[shown] % 1.0)
+    _set_scale(ax.xaxis, x_log, whole)
     _set_scale(ax.yaxis, y_log)
     ax.set(xlabel=x_label, ylabel=y_label)
     if title is not None:
         ax.set_title(title, loc="left")
-    _finish(ax, legend=len(lines) > 1)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=COLOURS["rule"][0], linewidth=0.8)
+    ax.set_axisbelow(True)
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        ax.legend(loc="best", edgecolor="none")
     return lines
 
 
@@ -165,38 +173,26 @@ def drawable(values: FloatArray, *, log: bool = False) -> npt.NDArray[np.bool_]:
 
 
 def _set_scale(axis: Axis, log: bool, whole: bool = False) -> None:
-    """Few ticks, labelled with plain characters: mathtext does not become text in an SVG."""
-    from matplotlib.axis import XAxis
+    """Give an axis few ticks, at round numbers."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if not log:
         axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=whole))
         return
-    (axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale)("log")
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     low, high = axis.get_data_interval()
     subs: tuple[float, ...] = (1.0, 2.0, 3.0, 5.0, 7.0)
     if high > 10.0 * low:
         subs = (1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)
     axis.set_major_locator(LogLocator(subs=subs, numticks=6))
-    axis.set_major_formatter(lambda value, _: _short(value))
+    axis.set_major_formatter(lambda value, _: _tick_label(value))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _finish(ax: Axes, legend: bool = False) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=COLOURS["rule"][0], linewidth=0.8)
-    ax.set_axisbelow(True)
-    if legend:
-        ax.legend(loc="best", edgecolor="none")
-
-
-def _short(value: float) -> str:
-    text = f"{value:g}"
-    if "e" not in text:
-        return text
-    mantissa, exponent = text.split("e")
-    power = "10" + str(int(exponent)).translate(_RAISED)
-    return power if mantissa == "1" else f"{mantissa}×{power}"
+def _tick_label(value: float) -> str:
+    mantissa, _, exponent = f"{value:g}".partition("e")
+    power = f"×10{str(int(exponent)).translate(RAISED)}" if exponent else ""
+    return (mantissa + power).removeprefix("1×")
 
 
 def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:
@@ -223,12 +219,11 @@ def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:
 
     Examples
     --------
-    >>> from dfwtrace.plotting import Series, draw_lines, to_svg
+    >>> from dfwtrace.plotting import SpectrumDisplay, to_svg
     >>> from matplotlib.figure import Figure
-    >>> figure = Figure(figsize=(5.6, 3.4), layout="constrained")
-    >>> line = Series("F", [1, 2], [3.0, 1.0])
-    >>> _ = draw_lines(figure.subplots(), [line], x_label="epoch", y_label="F", title="a < b")
-    >>> svg = to_svg(figure)
+    >>> figure = Figure()
+    >>> _ = SpectrumDisplay([3.0, 1.0]).plot(figure.subplots())
+    >>> svg = to_svg(figure, title="a < b")
     >>> svg.startswith("<svg"), "a &lt; b</title>" in svg, "var(--tone1, #1f5fae)" in svg
     (True, True, True)
     """
@@ -237,31 +232,29 @@ def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:
     file = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "dfwtrace"}):
         figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
-    drawn = ET.fromstring(file.getvalue())
+    text = file.getvalue()
+    titles = [ax.get_title(loc) for ax in figure.axes for loc in ("left", "center", "right")]
+    title = title or ", ".join(filter(None, titles)) or "Chart"
+    key = "p" + hashlib.sha256(f"{title}\n{description}\n{text}".encode()).hexdigest()[:10]
+    referred = dict.fromkeys(re.findall(r'(?:href="|url\()#(\w+)', text))
+    ids = {own: f"{key}-{place}" for place, own in enumerate(referred)}
+    drawn = ET.fromstring(text)
     svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "chart"})
     svg.attrib |= {"viewBox": drawn.attrib["viewBox"], "role": "img", "fill": "currentColor"}
-    svg.attrib |= {"stroke-linejoin": "round", "aria-labelledby": "@title @desc"}
-    titles = [ax.get_title(loc) for ax in figure.axes for loc in ("left", "center", "right")]
-    named = title or ", ".join(filter(None, titles)) or "Chart"
-    ET.SubElement(svg, "title", id="@title").text = named
-    ET.SubElement(svg, "desc", id="@desc").text = description
-    referred = dict.fromkeys(re.findall(r'(?:href="|url\()#(\w+)', file.getvalue()))
-    ids = {own: f"@{place}" for place, own in enumerate(referred)}
+    svg.attrib |= {"stroke-linejoin": "round", "aria-labelledby": f"{key}-title {key}-desc"}
+    ET.SubElement(svg, "title", id=f"{key}-title").text = title
+    ET.SubElement(svg, "desc", id=f"{key}-desc").text = description
     for part in drawn:
         # The first definitions are a style sheet, which would apply to the whole page.
         if not part.tag.endswith("metadata") and part.find("{*}style") is None:
             for element in part.iter():
                 _adapt(element, ids)
             svg.append(part)
-    key = "p" + hashlib.sha256(ET.tostring(svg)).hexdigest()[:10] + "-"
-    for element in svg.iter():
-        for name in {"id", "href", "clip-path", "aria-labelledby"} & element.attrib.keys():
-            element.attrib[name] = element.attrib[name].replace("@", key)
     return ET.tostring(svg, encoding="unicode")
 
 
 def _adapt(element: ET.Element, ids: dict[str, str]) -> None:
-    """Make attributes of styles, shorten numbers, and replace colours and ids."""
+    """Turn styles into attributes, shorten numbers, and replace colours and ids."""
     element.tag = element.tag.rpartition("}")[2]
     element.text = element.text if element.tag in ("text", "tspan") else None
     element.tail = None
@@ -271,7 +264,7 @@ def _adapt(element: ET.Element, ids: dict[str, str]) -> None:
         if name == "font":  # of matplotlib 3.9: size and families in one
             name, text = "font-size", re.findall(r"[\d.]+px", text)[0]
         if name != "font-family":
-            attributes[name] = _page_colour(text)
+            attributes[name] = _PAGE_COLOURS.get(text, text)
     for name in {"d", "x", "y", "width", "height", "transform"} & attributes.keys():
         rounded = re.sub(r"-?\d+\.\d+", lambda at: f"{float(at[0]):.2f}", attributes[name])
         attributes[name] = " ".join(rounded.split())
@@ -281,27 +274,12 @@ def _adapt(element: ET.Element, ids: dict[str, str]) -> None:
     element.attrib = attributes | ({"id": ids[own]} if own in ids else {})
 
 
-def _page_colour(text: str) -> str:
-    if text == "#000000":
-        return "currentColor"
-    name = next((name for name, (light, _) in COLOURS.items() if text == light), None)
-    return text if name is None else f"var(--{name}, {text})"
+_PAGE_COLOURS = {light: f"var(--{name}, {light})" for name, (light, _) in COLOURS.items()}
+_PAGE_COLOURS["#000000"] = "currentColor"
 
 
 def page_colours() -> str:
-    """Return the CSS that gives a page the colours of its pictures, light and dark.
-
-    Returns
-    -------
-    str
-        Rules for ``:root``.
-
-    Examples
-    --------
-    >>> from dfwtrace.plotting import page_colours
-    >>> page_colours().splitlines()[0][:40]
-    ':root { color-scheme: light dark; --tone'
-    """
+    """Return the CSS that gives a page the colours of its pictures, light and dark."""
     light, dark = (
         " ".join(f"--{name}: {pair[theme]};" for name, pair in COLOURS.items()) for theme in (0, 1)
     )
@@ -313,24 +291,11 @@ def page_colours() -> str:
 
 
 class _Display:
-    """What all displays have once they are drawn."""
-
     figure_: Figure | SubFigure
     ax_: Axes
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw, as often and wherever wanted.
-
-        Parameters
-        ----------
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        display
-            This display.
-        """
+        """Draw on `ax`, or in a new figure, as often as wanted."""
         if ax is None:
             require_matplotlib()
             from matplotlib import pyplot
@@ -359,25 +324,20 @@ class ConvergenceDisplay(_Display):
 
     Attributes
     ----------
-    line_ : Line2D
-        The certified gap or the objective.
-    estimate_line_ : Line2D or None
-        The estimated gap.
-    ax_ : Axes
-        Axes that were drawn on.
-    figure_ : Figure
-        Their figure.
+    line_, estimate_line_ : Line2D, Line2D or None
+        The certified gap or the objective, and the estimated gap.
+    ax_, figure_ : Axes, Figure
+        What was drawn on.
 
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> from dfwtrace.plotting import ConvergenceDisplay
     >>> from matplotlib.figure import Figure
     >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, noise=0.3, seed=0)
     >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=20, certify_every=5)
-    >>> display = ConvergenceDisplay.from_result(result, ax=Figure().subplots())
-    >>> display.ax_.get_xlabel(), len(display.line_.get_xdata())
-    ('epoch', 4)
+    >>> display = dt.plotting.ConvergenceDisplay.from_result(result, ax=Figure().subplots())
+    >>> display.line_.get_xdata()
+    array([ 5., 10., 15., 20.])
     """
 
     line_: Line2D
@@ -400,42 +360,12 @@ class ConvergenceDisplay(_Display):
 
     @classmethod
     def from_result(cls, result: Result, ax: Axes | None = None, **options: Any) -> Self:
-        """Draw a run.
-
-        Parameters
-        ----------
-        result : Result
-            What `solve` returned.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-        **options
-            `against` and `what`.
-
-        Returns
-        -------
-        ConvergenceDisplay
-            The display, drawn.
-        """
+        """Draw what `solve` returned; `options` are `against` and `what`."""
         return cls(result.history, **options).plot(ax)
 
     @classmethod
     def from_estimator(cls, estimator: object, ax: Axes | None = None, **options: Any) -> Self:
-        """Draw the run of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-        **options
-            `against` and `what`.
-
-        Returns
-        -------
-        ConvergenceDisplay
-            The display, drawn.
-        """
+        """Draw the run of a fitted estimator; `options` are `against` and `what`."""
         return cls(_fitted(estimator, "history_"), **options).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
@@ -455,93 +385,53 @@ class SpectrumDisplay(_Display):
 
     Parameters
     ----------
-    singular_values : array of shape (rank,)
+    singular_values : array-like of shape (rank,)
         The values.
 
     Attributes
     ----------
-    bars_ : BarContainer or None
-        For up to 120 values.
-    line_ : Line2D or None
-        For more.
-    ax_ : Axes
-        Axes that were drawn on.
-    figure_ : Figure
-        Their figure.
+    bars_, line_ : BarContainer or None, Line2D or None
+        Bars for up to 120 values, a line for more.
+    ax_, figure_ : Axes, Figure
+        What was drawn on.
 
     Examples
     --------
-    >>> import dfwtrace as dt
     >>> from dfwtrace.plotting import SpectrumDisplay
     >>> from matplotlib.figure import Figure
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, noise=0.3, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="accelerated")
-    >>> display = SpectrumDisplay.from_result(result, ax=Figure().subplots())
-    >>> len(display.bars_) == result.W.rank
-    True
+    >>> display = SpectrumDisplay([3.0, 1.0]).plot(Figure().subplots())
+    >>> len(display.bars_)
+    2
     """
 
     bars_: BarContainer | None
     line_: Line2D | None
 
-    def __init__(self, singular_values: FloatArray) -> None:
-        values = np.asarray(singular_values, dtype=np.float64)
-        if values.ndim != 1:
-            raise ValueError(f"singular_values must be one list, got shape {values.shape}.")
-        self.singular_values = values
+    def __init__(self, singular_values: npt.ArrayLike) -> None:
+        self.singular_values: FloatArray = np.asarray(singular_values, dtype=np.float64)
+        if self.singular_values.ndim != 1:
+            shape = self.singular_values.shape
+            raise ValueError(f"singular_values must be one list, got shape {shape}.")
 
     @classmethod
     def from_result(cls, result: Result, ax: Axes | None = None) -> Self:
-        """Draw the spectrum of a solution.
-
-        Parameters
-        ----------
-        result : Result
-            What `solve` returned.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        SpectrumDisplay
-            The display, drawn.
-        """
+        """Draw the singular values of what `solve` returned."""
         return cls(result.W.singular_values).plot(ax)
 
     @classmethod
     def from_estimator(cls, estimator: object, ax: Axes | None = None) -> Self:
-        """Draw the spectrum of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        SpectrumDisplay
-            The display, drawn.
-        """
+        """Draw the singular values of a fitted estimator."""
         return cls(_fitted(estimator, "low_rank_").singular_values).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
         values = self.singular_values
         index = np.arange(1, values.size + 1)
-        self.bars_ = self.line_ = None
         log = values.size > 0 and 0.0 < _WIDE * values.min() < values.max()
-        if values.size <= _MOST_BARS:
-            self.bars_ = ax.bar(index, values, color=TONES[0])
-            _set_scale(ax.xaxis, log=False, whole=True)
-            _set_scale(ax.yaxis, log)
-            ax.set(xlabel="index", ylabel="singular value")
-            _finish(ax)
-        else:
-            series = [Series("singular value", index, values)]
-            (self.line_,) = draw_lines(
-                ax, series, x_label="index", y_label="singular value", y_log=log
-            )
+        many = values.size > _MOST_BARS
+        self.bars_ = None if many else ax.bar(index, values, color=TONES[0])
+        series = [Series("singular value", index, values)] if many else []
+        lines = draw_lines(ax, series, x_label="index", y_label="singular value", y_log=log)
+        self.line_ = lines[0] if many else None
 
 
 class PathDisplay(_Display):
@@ -558,25 +448,20 @@ class PathDisplay(_Display):
     ----------
     line_ : Line2D
         The mean over the folds, or the objectives.
-    folds_ : PathCollection or None
-        A dot for each fold.
-    best_line_ : Line2D or None
-        At the radius that was chosen.
-    ax_ : Axes
-        Axes that were drawn on.
-    figure_ : Figure
-        Their figure.
+    folds_, best_line_ : PathCollection or None, Line2D or None
+        A dot for each fold, and a line at the radius that was chosen.
+    ax_, figure_ : Axes, Figure
+        What was drawn on.
 
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> from dfwtrace.plotting import PathDisplay
+    >>> import numpy as np
     >>> from matplotlib.figure import Figure
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, noise=0.3, seed=0)
-    >>> path = dt.path(dt.LeastSquares(), X, Y, radii=[0.1, 1.0, 3.0], folds=3)
-    >>> display = PathDisplay.from_path(path, ax=Figure().subplots())
-    >>> display.best_line_.get_xdata()[0] == path.radii[path.best]
-    np.True_
+    >>> path = dt.Path(np.array([1.0, 3.0]), [], validation=np.array([[0.5, 0.7], [0.4, 0.3]]))
+    >>> display = dt.plotting.PathDisplay.from_path(path, ax=Figure().subplots())
+    >>> float(display.best_line_.get_xdata()[0])
+    3.0
     """
 
     line_: Line2D
@@ -591,38 +476,12 @@ class PathDisplay(_Display):
 
     @classmethod
     def from_path(cls, path: Path, ax: Axes | None = None) -> Self:
-        """Draw a path.
-
-        Parameters
-        ----------
-        path : Path
-            What `path` returned.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        PathDisplay
-            The display, drawn.
-        """
+        """Draw what `path` returned."""
         return cls(path).plot(ax)
 
     @classmethod
     def from_estimator(cls, estimator: object, ax: Axes | None = None) -> Self:
-        """Draw the path of a fitted estimator and mark its radius, chosen by its own score.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted, with a choice of radii.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        PathDisplay
-            The display, drawn.
-        """
+        """Draw the path of a fitted estimator and mark its radius, chosen by its own score."""
         path, radius = (_fitted(estimator, name) for name in ("path_", "radius_"))
         return cls(path, best=radius).plot(ax)
 
@@ -642,10 +501,8 @@ class PathDisplay(_Display):
             )
             best = self.path.radii[self.path.best] if self.best is None else self.best
             self.best_line_ = ax.axvline(best, color=TONES[2], linestyle="--", label="best")
-        (self.line_,) = draw_lines(
-            ax, [Series("mean", radii, y)], x_label="radius", y_label=label, x_log=True
-        )
-        _finish(ax, legend=validation is not None)
+        series = [Series("mean", radii, y)]
+        (self.line_,) = draw_lines(ax, series, x_label="radius", y_label=label, x_log=True)
 
 
 def column(history: History, name: str) -> FloatArray:
@@ -656,7 +513,6 @@ def column(history: History, name: str) -> FloatArray:
 
 
 def _fitted(estimator: object, attribute: str) -> Any:
-    """Return an attribute that fitting sets."""
     try:
         return getattr(estimator, attribute)
     except AttributeError as error:
