@@ -15,8 +15,8 @@ from dfwtrace.cli.models import Model, load_model
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.words import lines, some_of
 from dfwtrace.io.container import peek, read_container
-from dfwtrace.report.numbers import clean, duration, number, size
-from dfwtrace.report.numbers import name as clean_name
+from dfwtrace.report import clean, duration, number, size
+from dfwtrace.report import name as clean_name
 
 _CHECKPOINT = "checkpoint"
 

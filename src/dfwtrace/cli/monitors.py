@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.time_left import TimeLeft
-from dfwtrace.report.numbers import duration
+from dfwtrace.report import duration
 from dfwtrace.result import Record
 from dfwtrace.solvers.progress import Aim
 

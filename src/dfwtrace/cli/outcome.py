@@ -14,8 +14,7 @@ from dfwtrace.cli.scores import Scores
 from dfwtrace.cli.settings import FitSettings
 from dfwtrace.cli.words import by_key, in_one_line, lines
 from dfwtrace.engines.local import threads_for
-from dfwtrace.report import Report, machine_here, write_report
-from dfwtrace.report.numbers import duration, number, size
+from dfwtrace.report import Report, duration, machine_here, number, size, write_report
 from dfwtrace.result import Result
 
 

@@ -18,7 +18,7 @@ from dfwtrace.cli.outfiles import check_outputs
 from dfwtrace.cli.output import Output, plain
 from dfwtrace.cli.settings import FitSettings
 from dfwtrace.io.atomic import atomic_write
-from dfwtrace.report.numbers import number
+from dfwtrace.report import number
 
 
 def command(

@@ -16,7 +16,7 @@ from dfwtrace.cli.words import lines
 from dfwtrace.data.shards import default_shards
 from dfwtrace.engines import LocalEngine
 from dfwtrace.io.read_survey import Survey, survey
-from dfwtrace.report.numbers import size
+from dfwtrace.report import size
 from dfwtrace.solvers import Solver, resolve
 from dfwtrace.tasks import LeastSquares, Multinomial
 from dfwtrace.tasks.planning import Workload, choose, free_memory

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dfwtrace.report import Worst
-from dfwtrace.report.numbers import name as clean_name
-from dfwtrace.report.numbers import number
+from dfwtrace.report import Worst, number
+from dfwtrace.report import name as clean_name
 
 _SHARES = ("accuracy", "top-5 accuracy", "balanced accuracy")
 
