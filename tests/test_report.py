@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -264,37 +265,23 @@ def test_no_number_is_too_odd_for_a_page(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("write", "values", "expected"),
     [
-        (number(0), "0"),
-        (number(1234567), "1,234,567"),
-        (number(0.98765), "0.9877"),
-        (number(2.5e-7), "2.5×10⁻⁷"),
-        (number(-math.inf), "−∞"),
-        (number(-1234.5), "−1,234"),
-        (number(12345.678), "12,346"),
-        (number(123456.7, 7), "123,456.7"),
-        (number(1e12), "1×10¹²"),
-        (number(True), "1"),
-        (number(np.float32(0.5)), "0.5"),
-        (number(None), "—"),
-        (duration(0.0), "0 s"),
-        (duration(2e-6), "2 µs"),
-        (duration(0.0042), "4.2 ms"),
-        (duration(12.34), "12.3 s"),
-        (duration(59.99), "1 min 0 s"),
-        (duration(3725.0), "1 h 2 min"),
-        (duration(math.nan), "—"),
-        (size(0), "0 B"),
-        (size(1536), "1.5 KiB"),
-        (size(2**60), "1,048,576 TiB"),
-        (name(" a\u2028b "), "a b"),
-        (name("a\x00b\nc"), "a\ufffdb c"),
-        (name("x" * 200), "x" * 159 + "…"),
+        (number, [0, 1234567, True, None], "0 | 1,234,567 | 1 | —"),
+        (number, [0.98765, np.float32(0.5), 2.5e-7, 1e12], "0.9877 | 0.5 | 2.5×10⁻⁷ | 1×10¹²"),
+        (number, [-1234.5, 12345.678, -math.inf, math.nan], "−1,234 | 12,346 | −∞ | —"),
+        (partial(number, digits=7), [123456.7], "123,456.7"),
+        (duration, [0.0, 2e-6, 0.0042, 12.34, math.nan], "0 s | 2 µs | 4.2 ms | 12.3 s | —"),
+        (duration, [59.99, 3725.0], "1 min 0 s | 1 h 2 min"),
+        (size, [0, 1536, 2**60], "0 B | 1.5 KiB | 1,048,576 TiB"),
+        (name, [" a\u2028b ", "a\x00b\nc", 7, ""], "a b | a\ufffdb c | 7 | "),
+        (name, ["x" * 200], "x" * 159 + "…"),
     ],
 )
-def test_numbers_are_written_for_people(made: str, expected: str) -> None:
-    assert made == expected
+def test_numbers_and_names_are_written_for_people(
+    write: Any, values: list[Any], expected: str
+) -> None:
+    assert " | ".join(map(write, values)) == expected
 
 
 # Bad calls
