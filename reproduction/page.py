@@ -96,7 +96,7 @@ def draw(panels: Sequence[Panel]) -> str:
     figure = Figure(figsize=(n_columns * width, n_rows * height + 0.4), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     names = [[one.label for one in panel.series] for panel in panels]
-    shared = len(panels) > 1 and all(labels == names[0] for labels in names)
+    shared = all(labels == names[0] for labels in names)
     for ax, (title, x_label, y_label, series, x_log, y_log) in zip(axes, panels, strict=False):
         lines = plotting.draw_lines(
             ax,
@@ -112,9 +112,10 @@ def draw(panels: Sequence[Panel]) -> str:
     for ax in axes[len(panels) :]:
         ax.remove()
     if shared:
-        figure.legend(handles=lines, loc="outside upper left", ncols=4)
+        figure.legend(handles=lines, loc="outside upper left", ncols=2 * n_columns)
     start, end, rest = plotting.to_svg(figure).partition(">")
-    return f"{start}{end}<style>{plotting.page_colours()}{_STYLE}</style>{rest}\n"
+    style = f"<style>{plotting.page_colours()}{_STYLE}</style>"
+    return f'{start} width="{n_columns * width:g}in"{end}{style}{rest}\n'
 
 
 def _is_wide(columns: Sequence[Any]) -> bool:
