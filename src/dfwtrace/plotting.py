@@ -1,4 +1,4 @@
-"""Draw runs with matplotlib: lines told apart without their colours, displays, SVG for pages."""
+"""Draw runs with matplotlib: lines that differ without their colours, displays, SVG for pages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLOURS = {
     "tone6": ("#9c1b38", "#f0504a"),
     "tone7": ("#6e9e08", "#e8ec5a"),
     "tone8": ("#df62af", "#7b858f"),
-    "rule": ("#b0b0b0", "#303a46"),  # matplotlib's grid
+    "rule": ("#dde2e8", "#303a46"),
     "sheet": ("#ffffff", "#1a2028"),
 }
 TONES = tuple(light for name, (light, _) in COLOURS.items() if name.startswith("tone"))
@@ -154,8 +154,7 @@ def draw_lines(
     ax.set(xlabel=x_label, ylabel=y_label)
     if title is not None:
         ax.set_title(title, loc="left")
-    if len(lines) > 1:
-        ax.legend(loc="best")
+    _finish(ax, legend=len(lines) > 1)
     return lines
 
 
@@ -171,14 +170,24 @@ def _set_scale(axis: Axis, log: bool, whole: bool = False) -> None:
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if not log:
-        axis.set_major_locator(MaxNLocator(nbins=6, integer=whole))
+        axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=whole))
         return
     (axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale)("log")
     low, high = axis.get_data_interval()
-    narrow = not 100.0 * low < high
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,), numticks=6))
+    subs: tuple[float, ...] = (1.0, 2.0, 3.0, 5.0, 7.0)
+    if high > 10.0 * low:
+        subs = (1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=6))
     axis.set_major_formatter(lambda value, _: _short(value))
     axis.set_minor_formatter(NullFormatter())
+
+
+def _finish(ax: Axes, legend: bool = False) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=COLOURS["rule"][0], linewidth=0.8)
+    ax.set_axisbelow(True)
+    if legend:
+        ax.legend(loc="best", edgecolor="none")
 
 
 def _short(value: float) -> str:
@@ -527,6 +536,7 @@ class SpectrumDisplay(_Display):
             _set_scale(ax.xaxis, log=False, whole=True)
             _set_scale(ax.yaxis, log)
             ax.set(xlabel="index", ylabel="singular value")
+            _finish(ax)
         else:
             series = [Series("singular value", index, values)]
             (self.line_,) = draw_lines(
@@ -635,8 +645,7 @@ class PathDisplay(_Display):
         (self.line_,) = draw_lines(
             ax, [Series("mean", radii, y)], x_label="radius", y_label=label, x_log=True
         )
-        if validation is not None:
-            ax.legend(loc="best")
+        _finish(ax, legend=validation is not None)
 
 
 def column(history: History, name: str) -> FloatArray:
