@@ -51,7 +51,7 @@ def test_a_known_row_is_not_measured_again(
     assert measure([figure1], Options("toy"), folder) == []
     assert (folder / "rows.jsonl").read_bytes() == before
     progress = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
-    assert len(progress) == 2 * len(COMPARED) + 2
+    assert len(progress) == 2 * len(COMPARED) + 4
     assert all(line.endswith("(known)") for line in progress)
 
 
