@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = rows.read(folder)
         if not known and not failed:
             raise ValueError(f"--out: {folder} has no rows to draw.")
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
