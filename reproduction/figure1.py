@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any
 
 from reproduction import comparison
-from reproduction.claims import Claim, claim, listed
+from reproduction.claims import Claim, Judged, claim, listed
 from reproduction.comparison import Problems, error, objective
 from reproduction.data import cached, multitask
 from reproduction.methods import COMPARED, PAPER, VARIANTS, Options, Scale, follow, runs_of
@@ -82,12 +82,9 @@ def _ends(problems: Problems, names: Sequence[str]) -> tuple[str, dict[str, floa
     return f"F/F(0) after all epochs at {title}: {listed(ends)}", ends
 
 
-@claim(
-    CLAIMS,
-    "Naive-DFW, whose pair is exact, is best per epoch.",
-    "A step towards an inexact pair can be luckier than one towards the exact pair.",
-)
-def _naive_is_best(problems: Problems) -> tuple[str, bool]:
+@claim(CLAIMS, "A step towards an inexact pair can be luckier than one towards the exact pair.")
+def _naive_is_best(problems: Problems) -> Judged:
+    """Naive-DFW, whose pair is exact, is best per epoch."""
     words, ends = _ends(problems, PAPER)
     leads = comparison.epochs_in_which(_larger(problems)[1], "Naive", min)
     holds = ends["Naive"] <= _CLEARLY * min(ends.values())
@@ -96,11 +93,10 @@ def _naive_is_best(problems: Problems) -> tuple[str, bool]:
 
 @claim(
     CLAIMS,
-    "SVA degrades as the dimension grows.",
     "With few workers, how many of their signs agree depends on the draw: compare with many.",
 )
-def _sva_degrades(problems: Problems) -> tuple[str, bool]:
-    """Judged by the paper's signs; the others, and many workers, are for comparison."""
+def _sva_degrades(problems: Problems) -> Judged:
+    """SVA degrades as the dimension grows."""
     many = _larger(problems)[1]["SVA (many workers)"]["settings"]["shards"]
     words, ratios = [], {}
     for name in ("SVA", "SVA (agreement)", *_MANY):
@@ -116,21 +112,18 @@ def _sva_degrades(problems: Problems) -> tuple[str, bool]:
 
 @claim(
     CLAIMS,
-    "Two power iterations nearly match the exact solution.",
     "The closer to the optimum, the flatter is the gradient's spectrum: two iterations from a "
     "random start then find less of it.",
 )
-def _two_are_nearly_exact(problems: Problems) -> tuple[str, bool]:
+def _two_are_nearly_exact(problems: Problems) -> Judged:
+    """Two power iterations nearly match the exact solution."""
     words, ends = _ends(problems, ("Naive", "DFW-1", "DFW-2"))
     return f"{words}.", ends["DFW-2"] <= _NEARLY * ends["Naive"]
 
 
-@claim(
-    CLAIMS,
-    "With K = ⌊1 + log t⌋, fewer iterations are as good as two in every epoch.",
-    "K grows to two after ten epochs: what the first ones missed is not made up for.",
-)
-def _log_catches_up(problems: Problems) -> tuple[str, bool]:
+@claim(CLAIMS, "K grows to two after ten epochs: what the first ones missed is not made up for.")
+def _log_catches_up(problems: Problems) -> Judged:
+    """With K = ⌊1 + log t⌋, fewer iterations are as good as two in every epoch."""
     words, ends = _ends(problems, VARIANTS)
     methods = _larger(problems)[1]
     work = {name: sum(methods[name]["values"]["power_iterations"]) for name in VARIANTS}
@@ -138,18 +131,16 @@ def _log_catches_up(problems: Problems) -> tuple[str, bool]:
     return f"{words}, with {listed(work, '.0f')} power iterations.", holds
 
 
-@claim(
-    CLAIMS,
-    "All DFW variants beat the baselines in time at the larger dimension (set-up apart).",
-    "In this form nothing is sent, and the exact pair of a small matrix is cheap.",
-)
-def _dfw_is_faster(problems: Problems) -> tuple[str, bool]:
+@claim(CLAIMS, "In this form nothing is sent, and the exact pair of a small matrix is cheap.")
+def _dfw_is_faster(problems: Problems) -> Judged:
+    """All DFW variants beat the baselines in time at the larger dimension (set-up apart)."""
     title, methods = _larger(problems)
     words, holds = comparison.dfw_is_faster({title: methods})
     setups = {name: methods[name]["values"]["setup_seconds"] for name in PAPER}
     return f"{words} Seconds of the set-up before that: {listed(setups)}.", holds
 
 
-@claim(CLAIMS, *comparison.ACCELERATED_CLAIM)
-def _accelerated_goes_further(problems: Problems) -> tuple[str, bool]:
+@claim(CLAIMS, comparison.ACCELERATED_REASON, "beyond")
+def _accelerated_goes_further(problems: Problems) -> Judged:
+    """The accelerated solver is faster to where the best of them ends."""
     return comparison.accelerated_goes_further(dict([_larger(problems)]))

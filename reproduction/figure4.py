@@ -14,7 +14,7 @@ from benchmarks.scaling_model import LOOPBACK, Network, Topology, epoch_seconds,
 
 import dfwtrace as dt
 from dfwtrace.plotting import Series
-from reproduction.claims import Claim, claim
+from reproduction.claims import Claim, Judged, claim
 from reproduction.data import cached, classification, multiclass
 from reproduction.methods import Options, Scale, follow
 from reproduction.page import Panel, Shown
@@ -164,7 +164,7 @@ def show(rows: Sequence[Row]) -> Shown:
     return Shown({"": [panel for panel in panels if panel.series]}, notes=notes)
 
 
-def _more_cores_are_faster(name: str, rows: Sequence[Row]) -> tuple[str, bool]:
+def _more_cores_are_faster(name: str, rows: Sequence[Row]) -> Judged:
     epochs = _epochs(rows, name)
     most = max(epochs, default=1)
     if most == 1:
@@ -175,23 +175,25 @@ def _more_cores_are_faster(name: str, rows: Sequence[Row]) -> tuple[str, bool]:
     return words, gained > asked
 
 
-for _name in (_LOCAL, _SPARK):
-    claim(
-        CLAIMS,
-        f"More cores make epochs faster ({_name}).",
+CLAIMS += [
+    Claim(
+        f"More cores make epochs faster ({name}).",
+        partial(_more_cores_are_faster, name),
         "Products with vectors wait for the memory, which the cores of one machine share: that is "
         "likely, but was not measured here.",
         "stand-in",
-    )(partial(_more_cores_are_faster, _name))
+    )
+    for name in (_LOCAL, _SPARK)
+]
 
 
 @claim(
     CLAIMS,
-    f"Epochs scale to {_PAPERS_LARGEST} cores (simulated, each with its own memory).",
     "With so few rows for each worker, a round's latency is what an epoch waits for.",
     "stand-in",
 )
-def _epochs_scale(rows: Sequence[Row]) -> tuple[str, bool]:
+def _epochs_scale(rows: Sequence[Row]) -> Judged:
+    """Epochs scale to 96 cores (simulated, each with its own memory)."""
     epochs = _epochs(rows, _SIMULATION)
     if not epochs:
         raise MissingRowError("There are no rows of Spark, which the simulation needs.")
