@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dfwtrace import datasets, lmo, losses, plots, report
     from dfwtrace.certificate import Certificate
-    from dfwtrace.checkpoints import Checkpoint, CheckpointError
     from dfwtrace.engines import (
         LocalEngine,
         RowsChangedError,
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
         TraceNormRegressorCV,
         load,
     )
+    from dfwtrace.files.checkpoint import Checkpoint, CheckpointError
+    from dfwtrace.files.container import ModelFormatError
     from dfwtrace.history import History
-    from dfwtrace.io.frame import ModelFormatError
     from dfwtrace.lowrank import LowRankMatrix, RankOne
     from dfwtrace.paths import Path, path
     from dfwtrace.planning import Plan
@@ -77,7 +77,6 @@ __all__ = [
 # Where each name is, but for the modules.
 _HOMES = {
     "certificate": ["Certificate"],
-    "checkpoints": ["Checkpoint", "CheckpointError"],
     "engines": [
         *("LocalEngine", "RowsChangedError", "SparkEngine", "SparkMapReduceEngine", "WorkerError"),
     ],
@@ -85,8 +84,9 @@ _HOMES = {
         *("TraceNormClassifier", "TraceNormClassifierCV", "TraceNormRegressor"),
         *("TraceNormRegressorCV", "load"),
     ],
+    "files.checkpoint": ["Checkpoint", "CheckpointError"],
+    "files.container": ["ModelFormatError"],
     "history": ["History"],
-    "io.frame": ["ModelFormatError"],
     "lowrank": ["LowRankMatrix", "RankOne"],
     "paths": ["Path", "path"],
     "planning": ["Plan"],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.checkpoints import Checkpoint, Snapshots, fingerprint
 from dfwtrace.engines import Ledger
+from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile
+from dfwtrace.files.identity import fingerprint
 from dfwtrace.history import History
+from dfwtrace.losses import SquaredLoss
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.progress import Aim, display
 from dfwtrace.result import Result
@@ -23,7 +25,7 @@ from dfwtrace.solvers import (
     Value,
     Watch,
 )
-from dfwtrace.tasks import Centre, missing_methods
+from dfwtrace.tasks import Centre, GramTask, missing_methods
 
 
 class Limits(NamedTuple):
@@ -68,8 +70,7 @@ def run(
     )
     snapshots = saved = going_on = None
     if limits.checkpoint is not None:
-        identity = fingerprint(setup, place.digests, radius, seed, W)
-        snapshots = Snapshots(limits.checkpoint, identity)
+        snapshots = CheckpointFile(limits.checkpoint, _identity(setup, place, radius, seed, W))
         saved = snapshots.read()
     if saved is None:
         value = problem.begin(W)
@@ -105,6 +106,29 @@ def run(
         _rounds(workers, len(outcome.history)),
         _intercept(place.centre, outcome),
         setup_seconds,
+    )
+
+
+def _identity(
+    setup: Setup, place: Workplace, radius: float, seed: int, W: LowRankMatrix
+) -> dict[str, Any]:
+    """What must be the same for the run to continue."""
+    facts, task = setup.rows.facts, setup.task
+    in_moments = isinstance(task, GramTask)
+    return fingerprint(
+        task=SquaredLoss() if in_moments else getattr(task, "loss_on_scores", task),
+        radius=radius,
+        solver=setup.solver,
+        intercept=setup.intercept,
+        weighted=bool(getattr(task, "weighted", False)),
+        representation=setup.plan.representation,
+        seed=seed,
+        start=W,
+        n_rows=facts.n_rows,
+        shape=facts.shape,
+        dtype=facts.dtype,
+        n_shards=setup.engine.n_shards,
+        digests=place.digests,
     )
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from dfwtrace import checkpoints
-from dfwtrace.checkpoints import Checkpoint
 from dfwtrace.engines import Engine, single_threaded_blas
+from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.lmo import LMO
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan
@@ -138,7 +137,7 @@ def solve(
     seed = check_count("seed", seed, 0)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
-    saving = checkpoints.resolve(checkpoint)
+    saving = resolve_checkpoint(checkpoint)
     columns = Columns(features, label)
     setup = prepare(
         task, X, y, columns, method, representation, engine, epochs, intercept, sample_weight

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 
 import dfwtrace as dt
-from dfwtrace.io.container import read_container, write_container
+from dfwtrace.files.container import read_container, write_container
 
 Data = tuple[Any, Any]
 

@@ -10,9 +10,8 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from dfwtrace.files.container import Container, ModelFormatError, read_container, write_container
 from dfwtrace.history import History
-from dfwtrace.io.container import Container, read_container, write_container
-from dfwtrace.io.frame import ModelFormatError
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan, Workload
 from dfwtrace.result import Result, Status

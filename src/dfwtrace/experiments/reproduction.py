@@ -25,7 +25,7 @@ from dfwtrace.experiments.picture_file import to_file
 from dfwtrace.experiments.problems import last
 from dfwtrace.experiments.runs import Row, Run
 from dfwtrace.experiments.store import Rows, RunFailedError
-from dfwtrace.io.atomic import atomic_write
+from dfwtrace.files.atomic import atomic_write
 from dfwtrace.validation import describe
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -12,7 +12,7 @@ from typing import Any
 from dfwtrace.experiments.other_work import OtherWork
 from dfwtrace.experiments.provenance import commit, provenance
 from dfwtrace.experiments.runs import Row, Run
-from dfwtrace.io.atomic import atomic_write
+from dfwtrace.files.atomic import atomic_write
 
 #: What every row has, and of which type.
 _PARTS: dict[str, type | tuple[type, ...]] = {

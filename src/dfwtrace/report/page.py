@@ -10,7 +10,7 @@ from importlib.resources import files
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.io.atomic import atomic_write
+from dfwtrace.files.atomic import atomic_write
 from dfwtrace.report import pictures
 from dfwtrace.report.content import Report
 from dfwtrace.report.numbers import duration, name, number, size

@@ -19,8 +19,8 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
-from dfwtrace.io.atomic import atomic_write
-from dfwtrace.io.container import read_container, write_container
+from dfwtrace.files.atomic import atomic_write
+from dfwtrace.files.container import read_container, write_container
 
 OLD, NEW = b"old " * 1000, b"new!" * 5000
 NOBODY = 65534
@@ -379,7 +379,7 @@ def test_readers_see_one_version_or_another_and_never_a_mixture(path: Path) -> N
 KILLED = """
 import os, random, signal, sys, time
 import numpy as np
-from dfwtrace.io.container import write_container
+from dfwtrace.files.container import write_container
 
 path, seed = sys.argv[1], int(sys.argv[2])
 rng = random.Random(seed)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.checkpoints.runs import StopAfter, StopError, assert_same_run, every_epoch, stopped
+from tests.files.checkpointed import StopAfter, StopError, assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
 from dfwtrace import certificate
