@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -136,6 +136,30 @@ class TraceNormEstimator(
         return None
 
     # Fitting
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, features: Any = None) -> Self:
+        """Fit the model to rows and their targets or labels.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame of shape (n, d), or Spark DataFrame
+            Features.
+        y : array of shape (n, m) or (n,), str, or list of str
+            Targets of a regressor, or labels of a classifier, numbers or strings; the names of
+            their columns if X is a Spark DataFrame.
+        sample_weight : array of shape (n,), or str, default=None
+            Weights of the rows; the name of their column if X is a Spark DataFrame.
+        features : str or list of str, default=None
+            Columns of features of a Spark DataFrame; see `dfwtrace.solve`.
+
+        Returns
+        -------
+        object
+            The estimator itself.
+        """
+        self._fit(X, y, sample_weight, features)
+        return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, features: Any, groups: Any = None) -> None:
         """Check the data, solve, and keep the result; on failure keep the one before."""

@@ -14,12 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.engines import Engine, is_frame, number_labels
-from dfwtrace.estimators.base import (
-    TraceNormEstimator,
-    check_rows_and_targets,
-    read_weights,
-    with_callbacks,
-)
+from dfwtrace.estimators.base import TraceNormEstimator, check_rows_and_targets, read_weights
 from dfwtrace.files.checkpoint import Checkpoint
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Result
@@ -270,28 +265,3 @@ class TraceNormClassifier(ClassifierMethods, TraceNormEstimator):
             step=step,
         )
         self.class_weight = class_weight
-
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, features: Any = None
-    ) -> TraceNormClassifier:
-        """Fit the model to rows and their classes.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or frame of shape (n, d), or Spark DataFrame
-            Features.
-        y : array of shape (n,), or str
-            Labels, numbers or strings; the name of their column if X is a Spark DataFrame.
-        sample_weight : array of shape (n,), or str, default=None
-            Weights of the rows; the name of their column if X is a Spark DataFrame.
-        features : str or list of str, default=None
-            Columns of features of a Spark DataFrame; see `dfwtrace.solve`.
-
-        Returns
-        -------
-        TraceNormClassifier
-            The estimator itself.
-        """
-        self._fit(X, y, sample_weight, features)
-        return self

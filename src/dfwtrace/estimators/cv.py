@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -64,6 +64,40 @@ class CrossValidated(TraceNormEstimator):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        features: Any = None,
+    ) -> Self:
+        """Find the radius and fit the model to all rows.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame of shape (n, d), or Spark DataFrame
+            Features; a DataFrame for regressors only.
+        y : array of shape (n, m) or (n,), str, or list of str
+            Targets of a regressor, or labels of a classifier, numbers or strings; the names of
+            their columns if X is a Spark DataFrame.
+        sample_weight : array of shape (n,), or str, default=None
+            Weights of the rows; the name of their column if X is a Spark DataFrame.
+        groups : array of shape (n,), default=None
+            For a `cv` that keeps groups together, such as GroupKFold.
+        features : str or list of str, default=None
+            Columns of features of a Spark DataFrame; see `dfwtrace.solve`.
+
+        Returns
+        -------
+        object
+            The estimator itself.
+        """
+        self._fit(X, y, sample_weight, features, groups)
+        return self
 
     def _find(
         self,
@@ -275,39 +309,6 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
     (1.0, (4, 5))
     """
 
-    @with_callbacks
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        features: Any = None,
-    ) -> TraceNormRegressorCV:
-        """Find the radius and fit the model to all rows and their targets.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or frame of shape (n, d), or Spark DataFrame
-            Features.
-        y : array of shape (n, m) or (n,), str, or list of str
-            Targets; the names of their columns if X is a Spark DataFrame.
-        sample_weight : array of shape (n,), or str, default=None
-            Weights of the rows; the name of their column if X is a Spark DataFrame.
-        groups : array of shape (n,), default=None
-            For a `cv` that keeps groups together, such as GroupKFold.
-        features : str or list of str, default=None
-            Columns of features of a Spark DataFrame; see `dfwtrace.solve`.
-
-        Returns
-        -------
-        TraceNormRegressorCV
-            The estimator itself.
-        """
-        self._fit(X, y, sample_weight, features, groups)
-        return self
-
 
 class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
     """`TraceNormClassifier` with the radius that does best on rows it has not seen.
@@ -425,36 +426,3 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
             verbose=verbose,
         )
         self.class_weight = class_weight
-
-    @with_callbacks
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        features: Any = None,
-    ) -> TraceNormClassifierCV:
-        """Find the radius and fit the model to all rows and their classes.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or frame of shape (n, d)
-            Features.
-        y : array of shape (n,)
-            Labels, numbers or strings.
-        sample_weight : array of shape (n,), default=None
-            Weights of the rows.
-        groups : array of shape (n,), default=None
-            For a `cv` that keeps groups together, such as GroupKFold.
-        features : str or list of str, default=None
-            Columns of features of a Spark DataFrame; see `dfwtrace.solve`.
-
-        Returns
-        -------
-        TraceNormClassifierCV
-            The estimator itself.
-        """
-        self._fit(X, y, sample_weight, features, groups)
-        return self

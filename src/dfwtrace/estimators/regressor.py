@@ -9,12 +9,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.engines import is_frame
-from dfwtrace.estimators.base import (
-    TraceNormEstimator,
-    check_rows_and_targets,
-    read_weights,
-    with_callbacks,
-)
+from dfwtrace.estimators.base import TraceNormEstimator, check_rows_and_targets, read_weights
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.tasks import LeastSquares
 from dfwtrace.validation import describe
@@ -155,28 +150,3 @@ class TraceNormRegressor(RegressorMethods, TraceNormEstimator):
     >>> model.status_, model.low_rank_.rank, bool(model.score(X, Y) > 0.9)
     ('optimal', 3, True)
     """
-
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, features: Any = None
-    ) -> TraceNormRegressor:
-        """Fit the model to rows and their targets.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or frame of shape (n, d), or Spark DataFrame
-            Features.
-        y : array of shape (n, m) or (n,), str, or list of str
-            Targets; the names of their columns if X is a Spark DataFrame.
-        sample_weight : array of shape (n,), or str, default=None
-            Weights of the rows; the name of their column if X is a Spark DataFrame.
-        features : str or list of str, default=None
-            Columns of features of a Spark DataFrame; see `dfwtrace.solve`.
-
-        Returns
-        -------
-        TraceNormRegressor
-            The estimator itself.
-        """
-        self._fit(X, y, sample_weight, features)
-        return self
