@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +135,23 @@ def test_a_checkpoint_that_another_program_wrote_is_refused(
         lacking = {key: value for key, value in header.items() if key != name}
         write_container(path, "checkpoint", lacking, {})
         refusal(path)
+
+
+def test_rows_that_are_no_list_are_refused(identity_and_memory: Any, tmp_path: Path) -> None:
+    path, identity = tmp_path / "run.ckpt", {**identity_and_memory[0], "rows of the shards": 3}
+    header = {"version": dt.__version__, "identity": identity, "memory": {"dict": {}}}
+    write_container(path, "checkpoint", header, {})
+    assert "the rows of shard 0 have changed" in refusal(path)
+
+
+def test_deep_nesting_is_refused(identity_and_memory: Any, tmp_path: Path) -> None:
+    path, memory, limit = tmp_path / "run.ckpt", 0, sys.getrecursionlimit()
+    for _ in range(900):
+        memory = [memory]  # type: ignore[assignment]
+    header = {"version": dt.__version__, "identity": identity_and_memory[0], "memory": memory}
+    sys.setrecursionlimit(10_000)
+    try:
+        write_container(path, "checkpoint", header, {})
+    finally:
+        sys.setrecursionlimit(limit)
+    assert re.search("is (not a whole checkpoint|damaged): ", refusal(path))

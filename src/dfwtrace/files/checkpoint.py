@@ -111,7 +111,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, JSON], dict
         identity, memory = header["identity"], unpack(header["memory"], arrays)
         if not isinstance(identity, dict) or not isinstance(memory, dict):
             raise TypeError("its header is not one of a checkpoint")
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
         raise CheckpointError(f"{os.fspath(path)} is not a whole checkpoint: {why}.") from error
     return identity, memory
@@ -153,10 +153,10 @@ class CheckpointFile:
         return self._seconds is not None and self._clock() - self._last >= self._seconds
 
     def write(self, memory: dict[str, Any]) -> None:
-        """Replace the checkpoint by a memory of None, bool, int, float, str, arrays,
-        `LowRankMatrix`, and lists, tuples and dicts of them.
+        """Replace the checkpoint; if that fails, keep the old one and warn once.
 
-        Where it cannot be written, the old one stays, a warning is given once, and the run goes on.
+        The memory is of None, bool, int, float, str, arrays, `LowRankMatrix`, and lists, tuples and
+        dicts of them.
         """
         packed, arrays = pack(memory)
         header = {"version": version("dfwtrace"), "identity": self._identity, "memory": packed}

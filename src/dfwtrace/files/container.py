@@ -88,10 +88,9 @@ def write_container(
         "header": text,
         "checksum": _checksum(kind, text, stored),
     }
-    try:
-        content = safetensors.numpy.save(stored, metadata)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{os.fspath(path)} cannot be written: {error}.") from error
+    if len(text) > _LONGEST_HEADER // 2:  # safetensors escapes its quotes
+        raise ValueError(f"header must be shorter, got {len(text):,} bytes of JSON.")
+    content = safetensors.numpy.save(stored, metadata)
     with atomic_write(path) as file:
         file.write(content)
 
@@ -140,8 +139,8 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, dict[str, str]]
             raise ModelFormatError(f"{name} is not a safetensors file.")
     try:
         file: Any = safetensors.safe_open(path, framework="np")
-    except MemoryError as error:
-        raise ModelFormatError(f"{name} is too large for the memory.") from error
+    except (MemoryError, OSError) as error:
+        raise ModelFormatError(f"{name} cannot be mapped into memory: {error}.") from error
     except (safetensors.SafetensorError, UnicodeError) as error:
         raise ModelFormatError(
             f"{name} is not a safetensors file, or is cut short or damaged."

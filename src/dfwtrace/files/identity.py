@@ -63,7 +63,7 @@ def difference(then: dict[str, JSON], now: dict[str, JSON]) -> str | None:
         if before == value:
             continue
         if name == "rows of the shards":
-            pairs = zip(before or [], value, strict=False)
+            pairs = zip(before if isinstance(before, list) else [], value, strict=False)
             shard = next((j for j, (a, b) in enumerate(pairs) if a != b), 0)
             return f"the rows of shard {shard} have changed"
         return f"the {name} was {before} and is {value}"
