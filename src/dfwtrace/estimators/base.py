@@ -34,7 +34,7 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 try:
     from sklearn.callback import CallbackSupportMixin
-    from sklearn.callback import with_callbacks as with_callbacks
+    from sklearn.callback import with_callbacks as with_callbacks  # for the other modules
 
     HAS_CALLBACKS = True
 except ImportError:  # scikit-learn before 1.9

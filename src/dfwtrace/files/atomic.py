@@ -83,9 +83,12 @@ def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
     try:
         old = target.stat()
     except FileNotFoundError:
-        if target.parent.is_dir():
-            return None
-        raise _cannot_write(path, errno.ENOENT, f"there is no folder {target.parent}") from None
+        if not target.parent.is_dir():
+            why = f"there is no folder {target.parent}"
+            raise _cannot_write(path, errno.ENOENT, why) from None
+        if not _may_write(target.parent):
+            raise _cannot_write(path, errno.EACCES, "its folder is read-only") from None
+        return None
     except OSError as error:  # a ring of links, a folder that may not be entered, too long a name
         raise _cannot_write(path, error.errno, error.strerror) from error
     if stat.S_ISDIR(old.st_mode):
@@ -93,9 +96,13 @@ def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
     if not stat.S_ISREG(old.st_mode):  # renaming would replace a device or a pipe by a file
         raise _cannot_write(path, errno.EINVAL, "it is not a regular file")
     # Renaming needs the folder's permission only, which would defeat a read-only file.
-    if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+    if not _may_write(target):
         raise _cannot_write(path, errno.EACCES, "it is read-only")
     return old
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _keep_permissions(temporary: Path, old: os.stat_result) -> None:
