@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace import checkpoints
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.checkpoints import Checkpoint
 from dfwtrace.data.rows import ArrayRows, Facts
 from dfwtrace.data.shards import Shard
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
+from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
@@ -152,7 +151,7 @@ def solve(
     )
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
-    saving = checkpoints.resolve(checkpoint)
+    saving = resolve_checkpoint(checkpoint)
     columns = _Columns(features, label, sample_weight)
     problem = _problem(
         task, X, y, columns, method, criteria.epochs, representation, engine, intercept

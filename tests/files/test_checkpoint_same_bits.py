@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.checkpoints.runs import StopAfter, StopError, assert_same_run, every_epoch, stopped
+from tests.files.checkpointed import StopAfter, StopError, assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
-from dfwtrace import certificate
+from dfwtrace.linalg import certificate
 from dfwtrace.lmo import Adaptive, Constant, Lanczos, Power, TheoremLinear, TheoremLog
 
 EPOCHS = 6

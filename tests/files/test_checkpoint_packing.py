@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import dfwtrace as dt
-from dfwtrace.checkpoints.packing import pack, unpack
-from dfwtrace.io.container import read_container, write_container
+from dfwtrace.files.checkpoint import pack, unpack
+from dfwtrace.files.container import read_container, write_container
 
 FLOATS = st.floats() | st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324])
 DTYPES = st.sampled_from(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints.runs import assert_same_run, every_epoch, stopped
+from tests.files.checkpointed import assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
-from dfwtrace.checkpoints import Checkpoint, Snapshots, resolve
-from dfwtrace.checkpoints.packing import pack
-from dfwtrace.io.container import read_container, write_container
+from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile, pack, resolve_checkpoint
+from dfwtrace.files.container import read_container, write_container
 
 X, Y, _ = dt.datasets.make_multitask(n=60, d=7, m=5, rank=3, noise=0.3, seed=1)
 OPTIONS: dict[str, Any] = {
@@ -60,8 +61,8 @@ def refused_or_read_as_written(path: Path, content: bytes, known: tuple[Any, byt
     """Whether it is refused; if not, the memory must be that of the whole file."""
     path.write_bytes(content)
     try:
-        resolve(path)
-        memory = Snapshots(Checkpoint(path), known[0]).read()
+        resolve_checkpoint(path)
+        memory = CheckpointFile(Checkpoint(path), known[0]).read()
     except dt.CheckpointError as error:
         message = str(error)
         assert message.startswith(str(path))
@@ -107,29 +108,50 @@ def test_no_run_goes_on_from_a_damaged_file(place: int, whole: bytes, tmp_path: 
     assert_same_run(result, dt.solve(dt.LeastSquares(), X, Y, **OPTIONS))
 
 
-def test_a_checkpoint_that_lacks_something_is_refused(
-    identity_and_memory: Any, tmp_path: Path
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"version": None}, "was written by dfwtrace None, and this is version"),
+        ({"version": "9.1"}, "was written by dfwtrace 9.1, and this is version"),
+        ({"identity": 3}, "is not a whole checkpoint: its header is not one of a checkpoint"),
+        ({"memory": None}, "is not a whole checkpoint: its header is not one of a checkpoint"),
+        ({"memory": {"C": "0"}}, "is not a whole checkpoint: no '0'"),
+        ({"memory": {"C": []}}, "is not a whole checkpoint: unhashable"),
+        ({"memory": {"dict": {}, "tuple": []}}, "is not a whole checkpoint: too many values"),
+        ({"memory": {"code": "print()"}}, "is not a whole checkpoint: it holds an unknown type"),
+        ({"memory": {"dict": {"W": {"matrix": [1, 2]}}}}, "is not a whole checkpoint: "),
+        ({"identity": {}, "memory": {"dict": {}}}, "to another run: the task was None and is"),
+    ],
+)
+def test_a_checkpoint_that_another_program_wrote_is_refused(
+    changed: dict[str, Any], words: str, identity_and_memory: Any, tmp_path: Path
 ) -> None:
-    """A file whose checksum is right, but that another program wrote."""
+    """A file whose checksum is right."""
     path = tmp_path / "run.ckpt"
-    for header in ({}, {"identity": 3, "memory": None}, {"identity": identity_and_memory[0]}):
-        write_container(path, "checkpoint", header, {})
+    header = {"version": dt.__version__, "identity": identity_and_memory[0], "memory": {"dict": {}}}
+    write_container(path, "checkpoint", header | changed, {})
+    assert words in refusal(path)
+    for name in header:
+        lacking = {key: value for key, value in header.items() if key != name}
+        write_container(path, "checkpoint", lacking, {})
         refusal(path)
-    write_container(
-        path,
-        "checkpoint",
-        {"identity": {}, "memory": {"is": "array", "name": "0", "by_column": False}},
-        {},
-    )
-    assert "belongs to another run: the version of dfwtrace was None" in refusal(path)
 
 
-def test_a_checkpoint_of_another_layout_is_refused(
-    identity_and_memory: Any, tmp_path: Path
-) -> None:
-    """One of an earlier state of this version, whose memory would not be understood."""
-    path, identity = tmp_path / "run.ckpt", dict(identity_and_memory[0])
-    memory = {"is": "array", "name": "0", "by_column": False}
-    identity["layout of the checkpoint"] = 1
-    write_container(path, "checkpoint", {"identity": identity, "memory": memory}, {})
-    assert "the layout of the checkpoint was 1 and is 2" in refusal(path)
+def test_rows_that_are_no_list_are_refused(identity_and_memory: Any, tmp_path: Path) -> None:
+    path, identity = tmp_path / "run.ckpt", {**identity_and_memory[0], "rows of the shards": 3}
+    header = {"version": dt.__version__, "identity": identity, "memory": {"dict": {}}}
+    write_container(path, "checkpoint", header, {})
+    assert "the rows of shard 0 have changed" in refusal(path)
+
+
+def test_deep_nesting_is_refused(identity_and_memory: Any, tmp_path: Path) -> None:
+    path, memory, limit = tmp_path / "run.ckpt", 0, sys.getrecursionlimit()
+    for _ in range(900):
+        memory = [memory]  # type: ignore[assignment]
+    header = {"version": dt.__version__, "identity": identity_and_memory[0], "memory": memory}
+    sys.setrecursionlimit(10_000)
+    try:
+        write_container(path, "checkpoint", header, {})
+    finally:
+        sys.setrecursionlimit(limit)
+    assert re.search("is (not a whole checkpoint|damaged): ", refusal(path))

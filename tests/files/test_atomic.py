@@ -19,8 +19,9 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
-from dfwtrace.io.atomic import atomic_write
-from dfwtrace.io.container import read_container, write_container
+from dfwtrace.files.atomic import atomic_write
+from dfwtrace.files.checkpoint import resolve_checkpoint
+from dfwtrace.files.container import read_container, write_container
 
 OLD, NEW = b"old " * 1000, b"new!" * 5000
 NOBODY = 65534
@@ -240,7 +241,9 @@ def test_a_read_only_folder_is_refused() -> None:
         path.write_bytes(OLD)
         folder.chmod(0o500)
         assert_refused(path, PermissionError, "")
-        assert_refused(folder / "other.bin", PermissionError, "")
+        assert_refused(folder / "other.bin", PermissionError, "its folder is read-only.")
+        with pytest.raises(PermissionError, match="its folder is read-only"):
+            resolve_checkpoint(folder / "run.ckpt")  # and so before any work
         assert_untouched(path)
         folder.chmod(0o700)
 
@@ -379,7 +382,7 @@ def test_readers_see_one_version_or_another_and_never_a_mixture(path: Path) -> N
 KILLED = """
 import os, random, signal, sys, time
 import numpy as np
-from dfwtrace.io.container import write_container
+from dfwtrace.files.container import write_container
 
 path, seed = sys.argv[1], int(sys.argv[2])
 rng = random.Random(seed)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints.runs import assert_same_run, every_epoch, stopped
+from tests.files.checkpointed import assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
 
@@ -201,23 +201,67 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_ends_the_run_and_leaves_the_last_checkpoint(
+def test_a_run_goes_on_without_room_for_its_checkpoint(
     small_disk: Path, tmp_path: Path, data: Any
 ) -> None:
     path = small_disk / "run.ckpt"
     options = {**OPTIONS, "epochs": 30}
+    expected = dt.solve(dt.Multinomial(), *data, **options)
     stopped(dt.Multinomial(), *data, 5, checkpoint=every_epoch(path), **options)
     content = path.read_bytes()
     (small_disk / "other.bin").write_bytes(b"x" * (64 * 1024 - len(content) - 8192))
-    with pytest.raises(OSError, match=r"run\.ckpt cannot be written: No space left") as caught:
-        dt.solve(dt.Multinomial(), *data, checkpoint=every_epoch(path), **options)
-    assert caught.value.errno == errno.ENOSPC
-    assert "\n" not in str(caught.value)
+    with pytest.warns(RuntimeWarning) as caught:
+        result = dt.solve(dt.Multinomial(), *data, checkpoint=every_epoch(path), **options)
+    message = str(only(caught).message)
+    assert message.startswith(f"checkpoint {path} cannot be written: No space left on device; ")
+    assert "\n" not in message
+    assert_same_run(result, expected)
     assert path.read_bytes() == content
     assert sorted(os.listdir(small_disk)) == ["other.bin", "run.ckpt"]
-    # It can be used where it is, by a run that need not write, and elsewhere.
-    expected = dt.solve(dt.Multinomial(), *data, **options)
-    assert_same_run(dt.solve(dt.Multinomial(), *data, checkpoint=path, **options), expected)
     (tmp_path / "run.ckpt").write_bytes(content)
     checkpoint = every_epoch(tmp_path / "run.ckpt")
     assert_same_run(dt.solve(dt.Multinomial(), *data, checkpoint=checkpoint, **options), expected)
+
+
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_a_checkpoint_is_written_again_once_there_is_room(
+    solver: str, data: Any, tmp_path: Path
+) -> None:
+    """A limit on the size of files, as a quota has it, from epoch 3 on and until epoch 7."""
+    path, contents = tmp_path / "run.ckpt", []
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit_files(W: dt.LowRankMatrix, record: dict[str, Any]) -> None:
+        contents.append(path.read_bytes() if path.exists() else b"")
+        limits = {3: (1000, before[1]), 7: before}
+        if record["epoch"] in limits:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits[record["epoch"]])
+
+    options = {**OPTIONS, "epochs": 9, "solver": solver, "tol": 0.0}
+    try:
+        with pytest.warns(RuntimeWarning, match=r"run\.ckpt cannot be written: File") as caught:
+            result = dt.solve(
+                dt.Multinomial(),
+                *data,
+                checkpoint=every_epoch(path),
+                callback=limit_files,
+                **options,
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    only(caught)
+    assert_same_run(result, dt.solve(dt.Multinomial(), *data, **options))
+    assert contents[0] == b""
+    # The callback of an epoch sees the checkpoint of the one before.
+    kept = contents[2]  # of epoch 2
+    assert contents[3:7] == [kept] * 4
+    assert len({kept, *contents[7:], path.read_bytes()}) == 4  # and of epochs 7, 8 and 9
+    assert os.listdir(tmp_path) == ["run.ckpt"]
+    assert_same_run(
+        dt.solve(dt.Multinomial(), *data, checkpoint=every_epoch(path), **options), result
+    )
+
+
+def only(caught: Any) -> Any:
+    (warning,) = caught
+    return warning

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.checkpoints.runs import assert_same_run, every_epoch, stopped
+from tests.files.checkpointed import assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
 from dfwtrace.lmo import Power, TheoremLog

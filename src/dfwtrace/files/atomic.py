@@ -11,22 +11,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-# What the disk says while it is written to. Python names no file with these.
+# Errors of writing, to which Python adds no file name.
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-# What a folder says that cannot be synced: it may not be read, or its file system knows no such
-# thing. The file is in place by then.
+# Errors of a folder that cannot be synced. The file is in place by then.
 _NO_FOLDER_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a binary file that takes the place of `path` when the block ends without an error.
+    """Open a binary file that replaces `path` when the block ends without an error.
 
     The bytes go to a temporary file in the same folder, are forced to the disk, and the file is
     then renamed. Whatever goes wrong (an error in the block, a full disk, a killed process), `path`
     stays what it was. A killed process leaves its temporary file, ``.dfwtrace-….tmp``, behind.
 
-    A file that is there keeps its permissions and, where the system lets it, its owner and group. A
+    An existing file keeps its permissions and, where the system allows it, its owner and group. A
     new one gets what the umask leaves. A symbolic link stays, and the file that it points to is
     written.
 
@@ -40,16 +39,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     binary file
         The block may close it, as a text wrapper does.
 
-    Raises
-    ------
-    OSError
-        The file cannot be written; the message names it and says why.
-
     Examples
     --------
     >>> import io, tempfile
     >>> from pathlib import Path
-    >>> from dfwtrace.io.atomic import atomic_write
+    >>> from dfwtrace.files.atomic import atomic_write
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "table.csv"
     ...     with atomic_write(path) as file, io.TextIOWrapper(file, "utf-8") as text:
@@ -57,20 +51,19 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ...     path.read_text()
     'a,b'
     """
-    target = Path(os.path.realpath(path))
-    old = _check_target(path, target)
-    # Not after the file's own name, to which nothing can be added where it is as long as may be.
+    old, target = check_writable(path), Path(os.path.realpath(path))
+    # A name of its own: nothing can be added to one that is as long as the folder allows.
     temporary = target.with_name(f".dfwtrace-{secrets.token_hex(8)}.tmp")
     try:
-        # With this mode the system itself applies the umask, which cannot be asked for safely.
+        # With this mode the system itself applies the umask, which cannot be read safely.
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         descriptor = os.open(temporary, flags, 0o666)
         try:
-            # The descriptor stays ours, so that it can be synced after the block closed the file.
+            # The descriptor stays open, so that it can be synced after the block closed the file.
             with os.fdopen(descriptor, "wb", closefd=False) as file:
                 yield file
             if old is not None:
-                _take_over_permissions(temporary, old)
+                _keep_permissions(temporary, old)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -84,28 +77,36 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     _sync_folder(target.parent)
 
 
-def _check_target(path: str | os.PathLike[str], target: Path) -> os.stat_result | None:
-    """The file that is there now, if any; an error if it cannot be replaced."""
+def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
+    """Refuse a path that `atomic_write` cannot write to; return the old file's status, if any."""
+    target = Path(os.path.realpath(path))
     try:
         old = target.stat()
     except FileNotFoundError:
-        if target.parent.is_dir():
-            return None
-        raise _cannot_write(path, errno.ENOENT, f"there is no folder {target.parent}") from None
+        if not target.parent.is_dir():
+            why = f"there is no folder {target.parent}"
+            raise _cannot_write(path, errno.ENOENT, why) from None
+        if not _may_write(target.parent):
+            raise _cannot_write(path, errno.EACCES, "its folder is read-only") from None
+        return None
     except OSError as error:  # a ring of links, a folder that may not be entered, too long a name
         raise _cannot_write(path, error.errno, error.strerror) from error
     if stat.S_ISDIR(old.st_mode):
         raise _cannot_write(path, errno.EISDIR, "it is a folder")
-    if not stat.S_ISREG(old.st_mode):  # renaming would put a file where a device or a pipe was
+    if not stat.S_ISREG(old.st_mode):  # renaming would replace a device or a pipe by a file
         raise _cannot_write(path, errno.EINVAL, "it is not a regular file")
-    # Renaming asks only the folder; whoever protected the file did not mean that.
-    if not os.access(target, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+    # Renaming needs the folder's permission only, which would defeat a read-only file.
+    if not _may_write(target):
         raise _cannot_write(path, errno.EACCES, "it is read-only")
     return old
 
 
-def _take_over_permissions(temporary: Path, old: os.stat_result) -> None:
-    if hasattr(os, "chown"):
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _keep_permissions(temporary: Path, old: os.stat_result) -> None:
+    if os.name == "posix":
         for owner, group in ((-1, old.st_gid), (old.st_uid, -1)):
             with suppress(OSError):  # only an administrator may give files away
                 os.chown(temporary, owner, group)
@@ -126,7 +127,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _is_about(error: OSError, temporary: Path) -> bool:
-    """Whether it came from writing, and not from whatever else the block did."""
+    """Whether it came from writing, and not from something else in the block."""
     if error.filename is None:
         return error.errno in _DISK_ERRORS
     return str(error.filename) == str(temporary)

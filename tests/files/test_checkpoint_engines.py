@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints.runs import StopAfter, StopError, assert_same_run, every_epoch
+from tests.files.checkpointed import StopAfter, StopError, assert_same_run, every_epoch
 
 import dfwtrace as dt
 
