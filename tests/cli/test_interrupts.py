@@ -16,10 +16,9 @@ from tests.cli.commands import COMMAND, environment, told
 
 import dfwtrace as dt
 from dfwtrace.cli.app import app
-from dfwtrace.cli.fitting import fit
+from dfwtrace.cli.fit import run_fit
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.output import Output
-from dfwtrace.cli.settings import FitSettings
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +121,8 @@ def test_within_the_first_epoch_nothing_is_saved() -> None:
 
     X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
     estimator = dt.TraceNormClassifier(5.0, solver="dfw", step=press)
-    settings, output = FitSettings(radius=5.0, solver="dfw"), Output(quiet=True)
     with pytest.raises(CommandError, match="Interrupted before the first epoch: nothing") as caught:
-        fit(estimator, "classification", (X, y, None), {}, settings, output, verbose=False)
+        run_fit(estimator, "classification", (X, y), {"radius": 5.0}, Output(quiet=True), False)
     assert caught.value.code == 130
 
 
