@@ -102,6 +102,27 @@ def said(at: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return terminal.getvalue().splitlines()
 
 
+@pytest.mark.parametrize("module", ["typer", "numba", "dfwtrace.cli.fit", "sklearn.exceptions"])
+def test_while_modules_are_imported(module: str, data: Path) -> None:
+    program = f"""if True:
+        import signal, sys
+        class PressesCtrlC:
+            def find_spec(self, name, path=None, target=None):
+                if name == {module!r}:
+                    signal.raise_signal(signal.SIGINT)
+        sys.meta_path.insert(0, PressesCtrlC())
+        sys.argv[1:] = ["fit", {data.name!r}, "--radius", "50", "--out", "never", "--quiet"]
+        import runpy
+        runpy.run_module("dfwtrace", run_name="__main__")
+    """
+    words = [sys.executable, "-c", program]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=data.parent)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("Interrupted")
+    assert not (data.parent / "never").exists()
+
+
 def test_before_the_first_epoch_nothing_is_saved(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,31 @@ def test_labels_in_every_format(classifier: Path, test_set: Path, tmp_path: Path
     assert set(labels) == set(SPECIES)
 
 
+FORMULAS = ["=cmd|' /C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1", "＝1"]
+
+
+def test_no_label_is_a_formula_in_csv(tmp_path: Path) -> None:
+    labels = [*FORMULAS, "a=b", "-1"]
+    X = 9.0 * np.eye(len(labels))
+    dt.TraceNormClassifier(500.0, fit_intercept=False).fit(X, labels).save(tmp_path / "m")
+    np.save(tmp_path / "X.npy", X)
+    for suffix in ("csv", "parquet"):
+        words = ("predict", tmp_path / "m", tmp_path / "X.npy", "--out", tmp_path / f"p.{suffix}")
+        done(*words, "--top", 1)
+    shown = [row[0] for row in rows_of(tmp_path / "p.csv")[1:]]
+    assert shown == [*(f"'{label}" for label in FORMULAS), "a=b", "-1"]
+    assert pq.read_table(tmp_path / "p.parquet")["class_1"].to_pylist() == labels
+
+
+def test_neither_is_the_name_of_a_target_and_numbers_stay(tmp_path: Path) -> None:
+    train = tmp_path / "train.csv"
+    train.write_text("x,=y\n" + "".join(f"{i},{-i / 7}\n" for i in range(1, 9)))
+    done("fit", train, "-t", "=y", "--radius", 1, "-o", tmp_path / "m")
+    header, *rows = done("predict", tmp_path / "m", train).stdout.splitlines()
+    assert header == "'=y"
+    assert all(row.startswith("-") and float(row) < 0 for row in rows)
+
+
 def test_the_likeliest_classes(classifier: Path, test_set: Path, tmp_path: Path) -> None:
     done("predict", classifier, test_set, "--top", 2, "-o", tmp_path / "p.csv")
     header, *rows = rows_of(tmp_path / "p.csv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json as json_format
 import time
 from pathlib import Path
@@ -15,14 +16,13 @@ import dfwtrace
 from dfwtrace.cli import data, guard
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.guard import CommandError
-from dfwtrace.cli.models import Model, Scores, save_model, score
+from dfwtrace.cli.models import Model, Scores, facts_of, save_model, score
 from dfwtrace.cli.output import Output, duration, lines, monitor_for, number, plain, size
 from dfwtrace.engines.local import threads_for
 from dfwtrace.io.atomic import atomic_write
 from dfwtrace.io.tables import Table
 from dfwtrace.report import Report, write_report
 from dfwtrace.report.surroundings import machine_here
-from dfwtrace.result import Result
 from dfwtrace.validation import check_positive, check_tolerance
 
 _RADII, _TOL = "10", 1e-4  # where none are given
@@ -37,11 +37,6 @@ class Fitted(NamedTuple):
     engine: str
     scores: dict[str, Scores]
     seconds: float  # from the command to the fitted model
-
-    @property
-    def result(self) -> Result:
-        result: Result = self.model.estimator.result_
-        return result
 
 
 def fit(
@@ -103,8 +98,11 @@ def fit(
         radius,
         radii,
         folds,
-        {"solver": solver, "lmo": lmo, "step": shared.step_of(step)},
-        {"max_time": max_time, "checkpoint": checkpoint},
+        solver=solver,
+        lmo=lmo,
+        step=shared.step_of(step),
+        max_time=max_time,
+        checkpoint=checkpoint,
         tol=tol,
         max_iter=max_iter,
         fit_intercept=not no_intercept,
@@ -118,6 +116,9 @@ def fit(
         raise CommandError("--master belongs to --engine spark.")
     if engine == "spark" and spill is not None:
         raise CommandError("--spill belongs to --engine local: Spark keeps its rows itself.")
+    for package in ("jinja2", "matplotlib") if report is not None else ():
+        if importlib.util.find_spec(package) is None:
+            raise ImportError(f"a report needs {package}: pip install 'dfwtrace[report]'.")
     outputs = {"--out": out, "--report": report, "--checkpoint": checkpoint}
     guard.check_outputs(outputs, {"the data": Path(train), "--test": test})
     if test is not None and not test.exists():
@@ -222,35 +223,31 @@ def path(
 
 
 def _parameters(
-    radius: float | None,
-    radii: str | None,
-    folds: int,
-    method: dict[str, Any] | None = None,
-    limits: dict[str, Any] | None = None,
-    **parameters: Any,
+    radius: float | None, radii: str | None, folds: int, *, tol: float | None, **others: Any
 ) -> dict[str, Any]:
     """The parameters of an estimator, checked before anything is read."""
-    method = method or {"solver": "accelerated", "lmo": None, "step": None}
-    limits = limits or {}
-    shared.check_solver(**method)
+    solver, max_time = others.get("solver", "accelerated"), others.get("max_time")
+    shared.check_solver(solver, others.get("lmo"), others.get("step"))
     with guard.refusing():
-        for option, given in (("--radius", radius), ("--max-time", limits.get("max_time"))):
+        for option, given in (("--radius", radius), ("--max-time", max_time)):
             if given is not None:
                 check_positive(option, given)
-        check_tolerance(parameters["tol"])
-    if parameters["tol"] is None and method["solver"] != "dfw":
-        parameters["tol"] = _TOL
+        check_tolerance(tol)
+    others["tol"] = _TOL if tol is None and solver != "dfw" else tol
     if radius is not None:
         if radii is not None:
             raise CommandError("--radius and --radii exclude each other: one radius, or many.")
-        return {"radius": radius, **method, **limits, **parameters}
-    alone = {"--solver dfw": method["solver"] == "dfw"} | {
-        f"--{name.replace('_', '-')}": given is not None for name, given in limits.items()
-    }
-    for option, given in alone.items():
-        if given:
+        return {"radius": radius, **others}
+    for option, wrong in (
+        ("--solver dfw", solver == "dfw"),
+        ("--max-time", max_time is not None),
+        ("--checkpoint", others.get("checkpoint") is not None),
+    ):
+        if wrong:
             raise CommandError(f"{option} needs --radius: it does not go with cross-validation.")
-    return {"radii": shared.radii_of(radii or _RADII), "cv": folds, **parameters}
+    for name in ("solver", "lmo", "step", "max_time", "checkpoint"):
+        others.pop(name, None)
+    return {"radii": shared.radii_of(radii or _RADII), "cv": folds, **others}
 
 
 def estimator_for(task: str, parameters: dict[str, Any], engine: Any = "local") -> Any:
@@ -310,18 +307,15 @@ def _keep(model: Model, out: Path) -> None:
     """Write the model before anything else can go wrong; after Ctrl-C, that is all."""
     save_model(model, out)
     guard.note_saved(out)
-    result: Result = model.estimator.result_
-    if result.status == "interrupted":
-        raise CommandError(
-            f"Interrupted after {_several(len(result.history), 'epoch')}: the best model so far "
-            f"was saved to {out}.",
-            guard.INTERRUPTED,
-        )
+    if model.result.status == "interrupted":
+        epochs = _several(len(model.result.history), "epoch")
+        sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
+        raise CommandError(sentence, guard.INTERRUPTED)
 
 
 def _finish(fitted: Fitted, out: Path, report: Path | None, output: Output) -> None:
     """Write the report, print the result, and end with the right exit code."""
-    result, tol = fitted.result, fitted.parameters["tol"]
+    result, tol = fitted.model.result, fitted.parameters["tol"]
     short = result.status != "optimal" and tol is not None
     if short:
         output.warn(
@@ -348,23 +342,13 @@ def _finish(fitted: Fitted, out: Path, report: Path | None, output: Output) -> N
     output.say(lines(shown))
     facts = {
         "source": fitted.source,
-        "task": fitted.model.task,
-        "estimator": fitted.model.kind,
-        "rows": result.plan.workload.n,
-        "features": result.plan.workload.d,
-        "targets": result.plan.workload.m,
-        "radius": estimator.radius_,
-        "status": result.status,
+        **facts_of(fitted.model),
+        "features": d,
+        "targets": m,
         "message": result.message,
-        "objective": result.objective,
         "objective_at_zero": result.objective_at_zero,
-        "gap": result.gap,
-        "relative_gap": result.relative_gap,
         "tol": tol,
-        "rank": result.W.rank,
-        "epochs": len(result.history),
         "seconds": fitted.seconds,
-        "representation": result.plan.representation,
         "engine": fitted.engine,
         "scores": {name: found.by_key() for name, found in fitted.scores.items()},
         "model": str(out),
@@ -378,7 +362,7 @@ def _finish(fitted: Fitted, out: Path, report: Path | None, output: Output) -> N
 
 
 def _report(fitted: Fitted) -> Report:
-    estimator, parameters, result = fitted.model.estimator, fitted.parameters, fitted.result
+    estimator, parameters, result = fitted.model.estimator, fitted.parameters, fitted.model.result
     of = "test" if "test" in fitted.scores else "training"
     found = fitted.scores.get(of, Scores({}, []))
     work, machine = result.plan.workload, machine_here()
@@ -430,12 +414,9 @@ def _path_table(rows: list[dict[str, Any]]) -> rich.table.Table:
         table.add_column(name, justify="right")
     table.add_column("")
     for row in rows:
+        radius, objective, loss = (number(row[k]) for k in ("radius", "objective", "validation"))
+        remark = "best" if row["best"] else "" if row["status"] == "optimal" else row["status"]
         table.add_row(
-            number(row["radius"]),
-            number(row["objective"]),
-            f"{row['relative_gap']:.1e}",
-            str(row["rank"]),
-            number(row["validation"]),
-            "best" if row["best"] else "" if row["status"] == "optimal" else row["status"],
+            radius, objective, f"{row['relative_gap']:.1e}", f"{row['rank']}", loss, remark
         )
     return table

@@ -78,28 +78,12 @@ def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None
 
 
 def visible(text: str) -> str:
-    r"""Text with control characters spelled out, but for line ends.
-
-    Examples
-    --------
-    >>> print(visible("a\x1b[2Jb"))
-    a\x1b[2Jb
-    """
+    r"""Text with control characters spelled out, such as \x1b; line ends stay."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
-    """Run a command and return its exit code.
-
-    Parameters
-    ----------
-    run : callable
-        Returns an exit code, or None.
-    as_json : bool
-        Whether errors are a JSON object on standard output.
-    debug : bool
-        Whether failures show a traceback.
-    """
+    """Run a command and return its exit code; `debug` shows tracebacks of failures."""
     _saved.set(None)
     main_thread = threading.current_thread() is threading.main_thread()
     ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -13,8 +13,8 @@ from dfwtrace import LeastSquares, LocalEngine, ModelFormatError, Multinomial
 from dfwtrace.checkpoints.packing import unpack
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.data import first_targets, judge, require_target
-from dfwtrace.cli.guard import CommandError, refusing
-from dfwtrace.cli.models import load_model
+from dfwtrace.cli.guard import refusing
+from dfwtrace.cli.models import facts_of, load_model, reading
 from dfwtrace.cli.output import Output, duration, lines, number, size, word, words
 from dfwtrace.io.container import peek, read_container
 from dfwtrace.io.read_survey import survey
@@ -34,21 +34,13 @@ def inspect(
     Example: dfwtrace inspect model.safetensors
     """
     output = Output(json)
-    try:
+    with reading(file):
         kind = peek(file)
-    except FileNotFoundError as error:
-        raise CommandError(f"{file} is not there.") from error
-    except OSError as error:
-        reason = (error.strerror or str(error)).rstrip(".").lower()
-        raise CommandError(f"{file} cannot be read: {reason}.") from error
-    known = _of_checkpoint if kind == "checkpoint" else _of_model
     try:
-        found = known(file)
-    except CommandError:
+        found = _of_checkpoint(file) if kind == "checkpoint" else _of_model(file)
+    except ModelFormatError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, ModelFormatError):
-            raise
         why = f"{'no ' if isinstance(error, KeyError) else ''}{str(error).rstrip('.')}."
         raise ModelFormatError(f"{file} is not a whole {kind}: {why}") from error
     # What the disk says comes first, and cannot be replaced by what the file says of itself.
@@ -60,31 +52,19 @@ def inspect(
 
 def _of_model(file: Path) -> dict[str, Any]:
     model = load_model(file)
-    estimator, result, wanted = model.estimator, model.estimator.result_, model.wanted
+    estimator, result = model.estimator, model.result
     usual = type(estimator)().get_params(deep=False)
     given = estimator.get_params(deep=False)
+    names = model.wanted._asdict()
+    del names["n_features"]
     return {
-        "estimator": model.kind,
-        "task": model.task,
+        **facts_of(model),
         "settings": {name: value for name, value in given.items() if value != usual[name]},
         "shape": list(result.W.shape),
-        "rank": result.W.rank,
         "trace_norm": result.W.trace_norm,
-        "radius": estimator.radius_,
-        "status": result.status,
-        "objective": result.objective,
-        "gap": result.gap,
-        "relative_gap": result.relative_gap,
-        "epochs": len(result.history),
         "seconds": float(result.history[-1]["seconds"]) if result.history else None,
-        "rows": result.plan.workload.n,
-        "representation": result.plan.representation,
         "classes": estimator.classes_.tolist() if model.classifies else None,
-        "target": wanted.target,
-        "target_names": wanted.target_names,
-        "array": wanted.array,
-        "first_index": wanted.first_index,
-        "feature_names": wanted.feature_names,
+        **names,
     }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace import ModelFormatError
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli.data import Wanted
 from dfwtrace.cli.guard import CommandError
@@ -17,6 +17,7 @@ from dfwtrace.cli.output import number
 from dfwtrace.io.container import read_container
 from dfwtrace.io.read_targets import whole_as_integers
 from dfwtrace.report import Worst
+from dfwtrace.result import Result
 from dfwtrace.shards import slice_rows
 
 _NUMBERS_AT_ONCE = 1 << 22
@@ -45,9 +46,32 @@ class Model(NamedTuple):
         return "classification" if self.classifies else "regression"
 
     @property
+    def result(self) -> Result:
+        result: Result = self.estimator.result_
+        return result
+
+    @property
     def width(self) -> int:
         """Classes or targets."""
         return int(self.estimator.low_rank_.shape[1])
+
+
+def facts_of(model: Model) -> dict[str, Any]:
+    """What fit and inspect say about a model, for programs."""
+    result = model.result
+    return {
+        "estimator": model.kind,
+        "task": model.task,
+        "rows": result.plan.workload.n,
+        "radius": model.estimator.radius_,
+        "status": result.status,
+        "objective": result.objective,
+        "gap": result.gap,
+        "relative_gap": result.relative_gap,
+        "rank": result.W.rank,
+        "epochs": len(result.history),
+        "representation": result.plan.representation,
+    }
 
 
 def save_model(model: Model, path: Path) -> None:
@@ -69,21 +93,27 @@ def save_model(model: Model, path: Path) -> None:
         vars(estimator).pop("feature_names_in_", None)
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A file that cannot be read is bad input."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CommandError(f"{path} is not there.") from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).rstrip(".").lower()
+        raise CommandError(f"{path} cannot be read: {reason}.") from error
+
+
 def load_model(path: Path) -> Model:
     """Read a model, written by the command line or from Python."""
     from sklearn.base import is_classifier  # only here: it takes a second
 
     from dfwtrace import load
 
-    try:
+    with reading(path):
         estimator = load(path)
         notes = read_container(path, "model").header.get("notes")
-    except FileNotFoundError as error:
-        raise CommandError(f"{path} is not there.") from error
-    except ModelFormatError as error:
-        raise CommandError(" ".join(str(error).split())) from error
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {(error.strerror or '').lower()}.") from error
     notes = notes if isinstance(notes, dict) else {}
     names = vars(estimator).pop("feature_names_in_", None)
     d, m = estimator.low_rank_.shape

@@ -14,15 +14,12 @@ from dfwtrace.validation import check_positive
 FORMATS = "A .csv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of .parquet files."
 
 ModelArgument = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.", show_default=False),
+    Path, typer.Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")
 ]
-DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help=FORMATS, show_default=False)]
+DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help=FORMATS)]
 TargetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--target", "-t", metavar="NAME", help="Column of labels or targets; several: 'y*'."
-    ),
+    typer.Option("--target", "-t", metavar="NAME", help="Labels or targets; several: 'y*'."),
 ]
 FeaturesOption = Annotated[
     list[str] | None,
@@ -37,9 +34,7 @@ TaskOption = Annotated[
 ]
 RadiiOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="COUNT|LIST", help="Radii to cross-validate: how many, or 1,3,10. Default: 10."
-    ),
+    typer.Option(metavar="COUNT|LIST", help="Radii to try: how many, or 1,3,10. Default: 10."),
 ]
 FoldsOption = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
 SolverOption = Annotated[
@@ -74,13 +69,7 @@ VerboseOption = Annotated[
 
 
 def radii_of(text: str) -> int | list[float]:
-    """A number of radii, or the radii themselves.
-
-    Examples
-    --------
-    >>> radii_of("10"), radii_of("0.5, 2")
-    (10, [0.5, 2.0])
-    """
+    """A number of radii, or the radii themselves."""
     parts = [part.strip() for part in text.split(",")]
     try:
         if len(parts) > 1:

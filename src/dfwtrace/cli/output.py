@@ -28,15 +28,7 @@ _LONGEST_NAME = 160
 
 
 class Output:
-    """What a command has to say.
-
-    Parameters
-    ----------
-    as_json : bool, default=False
-        One JSON object on standard output, and nothing else anywhere.
-    quiet : bool, default=False
-        Only warnings and errors.
-    """
+    """Prints one JSON object on standard output, or lines; if quiet, only warnings and errors."""
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json, self.quiet = as_json, quiet
@@ -94,18 +86,7 @@ class Output:
 
 
 class Monitor:
-    """Shows the runs of a fit: live on a terminal, line by line, or not at all.
-
-    Parameters
-    ----------
-    runs : int, default=1
-        How many there will be at most.
-    console : Console, optional
-        A terminal to show them on.
-    lines : bool, default=False
-        Print a line to standard error every two seconds.
-    clock : callable, default=time.monotonic
-    """
+    """Shows the runs of a fit: live on a terminal, as lines on standard error, or not at all."""
 
     def __init__(
         self,
@@ -191,14 +172,7 @@ def _gap(record: Record) -> tuple[float, bool]:
 
 
 def plain(value: Any) -> Any:
-    """What strict JSON can hold; null for what is not a finite number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> plain({"gap": float("nan"), "radii": np.array([1.0, 2.0]), 3: np.int64(4)})
-    {'gap': None, 'radii': [1.0, 2.0], '3': 4}
-    """
+    """What strict JSON can hold; null for numbers that are not finite."""
     if isinstance(value, dict):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -211,13 +185,7 @@ def plain(value: Any) -> Any:
 
 
 def word(value: Any) -> str:
-    r"""A name from a file, in one line and cut short.
-
-    Examples
-    --------
-    >>> print(word("a\nb"))
-    a\nb
-    """
+    """A name from a file, in one line and cut short."""
     text = visible(str(value).replace("\n", "\\n"))
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
 
@@ -229,14 +197,7 @@ def words(values: Sequence[Any], most: int = 8) -> str:
 
 
 def lines(facts: Iterable[tuple[str, Any]]) -> str:
-    """Names and values below each other.
-
-    Examples
-    --------
-    >>> print(lines([("rank", 3), ("status", "optimal")]))
-    rank    3
-    status  optimal
-    """
+    """Names and values below each other."""
     known = [(name, str(value)) for name, value in facts]
     width = max((len(name) for name, _ in known), default=0)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in known)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TextIO
+from typing import Annotated, Any, BinaryIO, TextIO, TypeAlias
 
 import numpy as np
 import typer
@@ -20,16 +21,11 @@ from dfwtrace.cli.models import Model, Scores, load_model, row_blocks, score
 from dfwtrace.cli.output import Output, lines, number, word
 from dfwtrace.io.atomic import atomic_write
 
+Blocks: TypeAlias = Iterable[dict[str, Array]]
+
 _MOST_WORST = 50  # classes or targets in a JSON object
 # What makes a spreadsheet take a cell for a formula, also in full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-
-
-class Columns(NamedTuple):
-    """The names of columns of predictions, and what they hold for some rows."""
-
-    names: list[str]
-    of: Callable[[Matrix], list[Array]]
 
 
 def predict(
@@ -67,17 +63,14 @@ def predict(
             raise CommandError(f"{option} needs a classifier, but {model} holds a {known.kind}.")
     table = known.wanted.features(data)
     with refusing():
-        columns = _columns(known, proba, top)
-        blocks = (columns.of(block) for _, block in row_blocks(known, table.X))
+        blocks = (_columns(known, block, proba, top) for _, block in row_blocks(known, table.X))
         if out is None:
-            _write_csv(columns.names, blocks, sys.stdout)
-        else:
-            with atomic_write(out) as file:
-                _WRITERS[suffix](columns.names, blocks, file)
-    if out is not None:
-        output.say(f"{table.source.split(',')[0]} → {out}")
-    predictions = None if out is None else str(out)
-    output.tell({"rows": table.X.shape[0], "predictions": predictions, "columns": columns.names})
+            _write_csv(blocks, sys.stdout)
+            return
+        with atomic_write(out) as file:
+            names = _WRITERS[suffix](blocks, file)
+    output.say(f"{table.source.split(',')[0]} → {out}")
+    output.tell({"rows": table.X.shape[0], "predictions": str(out), "columns": names})
 
 
 def evaluate(
@@ -106,39 +99,29 @@ def evaluate(
     output.tell({"rows": len(y), "task": known.task, "scores": found.by_key(), "worst": worst})
 
 
-def _columns(model: Model, proba: bool, top: int | None) -> Columns:
-    """What is to be predicted for each row."""
+def _columns(model: Model, X: Matrix, proba: bool, top: int | None) -> dict[str, Array]:
+    """Predictions for some rows, by the names of their columns."""
     estimator, width = model.estimator, model.width
     if not model.classifies:
         numbered = ["prediction"] if width == 1 else [f"prediction_{j}" for j in range(width)]
         names = model.wanted.target_names or numbered
-        return Columns(list(names), lambda X: list(estimator.predict(X).reshape(-1, width).T))
-    classes = estimator.classes_
-    if proba:
-        names = [f"p_{label}" for label in classes]
-        return Columns(names, lambda X: list(estimator.predict_proba(X).T))
+        return dict(zip(names, estimator.predict(X).reshape(-1, width).T, strict=True))
+    if not proba and top is None:
+        return {"prediction": estimator.predict(X)}
+    classes, shares = estimator.classes_, estimator.predict_proba(X)
     if top is None:
-        return Columns(["prediction"], lambda X: [estimator.predict(X)])
-    count = min(top, len(classes))
-
-    def likeliest(X: Matrix) -> list[Array]:
-        shares = estimator.predict_proba(X)
-        order = np.argsort(-shares, axis=1, kind="stable")[:, :count]
-        best = np.take_along_axis(shares, order, axis=1)
-        return [part for j in range(count) for part in (classes[order[:, j]], best[:, j])]
-
-    names = [name for j in range(count) for name in (f"class_{j + 1}", f"probability_{j + 1}")]
-    return Columns(names, likeliest)
+        return {f"p_{label}": share for label, share in zip(classes, shares.T, strict=True)}
+    order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
+    best = np.take_along_axis(shares, order, axis=1)
+    found = {}
+    for j in range(order.shape[1]):
+        found[f"class_{j + 1}"] = classes[order[:, j]]
+        found[f"probability_{j + 1}"] = best[:, j]
+    return found
 
 
 def inert(value: Any) -> Any:
-    """A cell that no spreadsheet runs: text that begins like a formula gets a quote before it.
-
-    Examples
-    --------
-    >>> inert("=1+2"), inert("-1"), inert(-1), inert("a=b")
-    ("'=1+2", '-1', -1, 'a=b')
-    """
+    """A cell that no spreadsheet runs: text that begins like a formula gets a quote before it."""
     if not isinstance(value, str) or not value.startswith(_FORMULA):
         return value
     try:
@@ -148,36 +131,41 @@ def inert(value: Any) -> Any:
     return value
 
 
-def _write_csv(names: list[str], blocks: Iterable[list[Array]], text: TextIO) -> None:
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(inert, names))
-    for columns in blocks:
-        writer.writerows(zip(*(map(inert, column.tolist()) for column in columns), strict=True))
+def _write_csv(blocks: Blocks, text: TextIO) -> list[str]:
+    writer, names = csv.writer(text, lineterminator="\n"), None
+    for block in blocks:
+        if names is None:
+            names = list(block)
+            writer.writerow(map(inert, names))
+        columns = (map(inert, column.tolist()) for column in block.values())
+        writer.writerows(zip(*columns, strict=True))
+    return names or []
 
 
-def _write_csv_file(names: list[str], blocks: Iterable[list[Array]], file: Any) -> None:
+def _write_csv_file(blocks: Blocks, file: BinaryIO) -> list[str]:
     with io.TextIOWrapper(file, "utf-8", newline="") as text:
-        _write_csv(names, blocks, text)
+        return _write_csv(blocks, text)
 
 
-def _write_npy(names: list[str], blocks: Iterable[list[Array]], file: Any) -> None:
-    arrays = [np.column_stack(found) if len(names) > 1 else found[0] for found in blocks]
-    together = np.concatenate(arrays)
-    labels = together.dtype.kind == "O"
-    np.save(file, together.astype(str) if labels else together, allow_pickle=False)
+def _write_npy(blocks: Blocks, file: BinaryIO) -> list[str]:
+    found = list(blocks)
+    names = list(found[0])
+    stacked = np.concatenate([np.column_stack(list(block.values())) for block in found])
+    array = stacked if len(names) > 1 else stacked[:, 0]
+    np.save(file, array.astype(str) if array.dtype.kind == "O" else array, allow_pickle=False)
+    return names
 
 
-def _write_parquet(names: list[str], blocks: Iterable[list[Array]], file: Any) -> None:
+def _write_parquet(blocks: Blocks, file: BinaryIO) -> list[str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    writer = None
-    for columns in blocks:
-        table = pa.Table.from_arrays([pa.array(column) for column in columns], names)
-        writer = writer or pq.ParquetWriter(file, table.schema)
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
+    tables = (pa.table(block) for block in blocks)
+    first = next(tables)
+    with pq.ParquetWriter(file, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
+    return list(first.column_names)
 
 
 _WRITERS = {".csv": _write_csv_file, ".npy": _write_npy, ".parquet": _write_parquet}
