@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from tests.cli.commands import SPECIES, done, flowers, told
 
 import dfwtrace as dt
+from dfwtrace.cli.app import run
 
 
 def rows_of(path: Path) -> list[list[str]]:
@@ -79,6 +82,25 @@ def test_neither_is_the_name_of_a_target_and_numbers_stay(tmp_path: Path) -> Non
     header, *rows = done("predict", tmp_path / "m", train).stdout.splitlines()
     assert header == "'=y"
     assert all(row.startswith("-") and float(row) < 0 for row in rows)
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_predictions_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    model = dt.TraceNormClassifier(9.0).fit(np.eye(2), ["a\x1b[2J", "b"])
+    model.save(tmp_path / "m")
+    np.save(tmp_path / "X.npy", np.eye(2))
+    words = ["predict", str(tmp_path / "m"), str(tmp_path / "X.npy")]
+    screen = Screen()
+    with contextlib.redirect_stdout(screen), pytest.raises(SystemExit, match="0"):
+        run(words)
+    assert screen.getvalue() == "prediction\na\\x1b[2J\nb\n"
+    assert done(*words).stdout == "prediction\na\x1b[2J\nb\n"  # a program gets what is there
 
 
 def test_the_likeliest_classes(classifier: Path, test_set: Path, tmp_path: Path) -> None:

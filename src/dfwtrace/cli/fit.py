@@ -1,15 +1,12 @@
-"""``dfwtrace fit`` and ``dfwtrace path``: from a file of rows to a model, or a table of radii."""
+"""``dfwtrace fit``: from a file of rows to a file with a model."""
 
 from __future__ import annotations
 
 import importlib.util
-import json as json_format
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import rich.box
-import rich.table
 import typer
 
 import dfwtrace
@@ -17,9 +14,8 @@ from dfwtrace.cli import data, guard
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.models import Model, Scores, facts_of, save_model, score
-from dfwtrace.cli.output import Output, duration, lines, monitor_for, number, plain, size
+from dfwtrace.cli.output import Output, duration, lines, monitor_for, number, size
 from dfwtrace.engines.local import threads_for
-from dfwtrace.io.atomic import atomic_write
 from dfwtrace.io.tables import Table
 from dfwtrace.report import Report, write_report
 from dfwtrace.report.surroundings import machine_here
@@ -94,7 +90,7 @@ def fit(
     Example: dfwtrace fit train.csv --target label --out model.safetensors --report report.html
     """
     output, began = Output(json, quiet), time.perf_counter()
-    parameters = _parameters(
+    parameters = parameters_of(
         radius,
         radii,
         folds,
@@ -161,68 +157,7 @@ def fit(
     _finish(Fitted(model, parameters, source, place, scores, seconds), out, report, output)
 
 
-def path(
-    data_file: shared.DataArgument,
-    target: shared.TargetOption = None,
-    features: shared.FeaturesOption = None,
-    weight: shared.WeightOption = None,
-    task: shared.TaskOption = "auto",
-    radii: shared.RadiiOption = None,
-    folds: shared.FoldsOption = 5,
-    tol: shared.TolOption = None,
-    max_iter: shared.MaxIterOption = None,
-    no_intercept: shared.NoInterceptOption = False,
-    n_jobs: shared.JobsOption = None,
-    seed: shared.SeedOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The table as JSON.")] = None,
-    json: shared.JsonOption = False,
-    quiet: shared.QuietOption = False,
-    verbose: shared.VerboseOption = False,
-) -> None:
-    """Fit and cross-validate a list of radii, from the smallest to the largest.
-
-    Example: dfwtrace path train.csv --target label --radii 10 --folds 5
-    """
-    output = Output(json, quiet)
-    parameters = _parameters(
-        None,
-        radii,
-        folds,
-        tol=tol,
-        max_iter=max_iter,
-        fit_intercept=not no_intercept,
-        n_jobs=n_jobs,
-        random_state=seed,
-    )
-    guard.check_outputs({"--out": out}, {"the data": data_file})
-    columns: dict[str, Any] = {"target": target, "features": features, "weight": weight}
-    with data.training_rows(data_file, **columns, dtype=None, spill=None) as table:
-        output.say(table.source)
-        estimator = fit_table(table, task, parameters, output, verbose)
-    rows = _path_rows(estimator)
-    short = sum(row["status"] != "optimal" for row in rows)
-    if short:
-        tolerance = f"the tolerance of {parameters['tol']:g}"
-        output.warn(f"{short} of {len(rows)} fits ended short of {tolerance}.")
-    facts = {
-        "source": table.source,
-        "task": Model(estimator, data.Wanted(None, 0)).task,
-        "folds": folds,
-        "path": rows,
-        "best_radius": float(estimator.radius_),
-    }
-    if out is not None:
-        with atomic_write(out) as file:
-            file.write(json_format.dumps(plain(facts), indent=1).encode())
-    output.show(_path_table(rows))
-    if out is not None:
-        output.say(f"path  {out}")
-    output.tell(facts)
-    if short:
-        raise typer.Exit(guard.SHORT)
-
-
-def _parameters(
+def parameters_of(
     radius: float | None, radii: str | None, folds: int, *, tol: float | None, **others: Any
 ) -> dict[str, Any]:
     """The parameters of an estimator, checked before anything is read."""
@@ -374,7 +309,7 @@ def _report(fitted: Fitted) -> Report:
     here = f"this process, on {machine['System']} {machine['Processor']} with {cores}"
     return Report.of_result(
         result,
-        task="classification" if fitted.model.classifies else "regression",
+        task=fitted.model.task,
         radius=float(estimator.radius_),
         solver=parameters.get("solver", "accelerated"),
         tol=parameters["tol"],
@@ -389,34 +324,3 @@ def _report(fitted: Fitted) -> Report:
 
 def _several(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _path_rows(estimator: Any) -> list[dict[str, Any]]:
-    found, validation = estimator.path_, estimator.validation_.mean(axis=1)
-    return [
-        {
-            "radius": float(radius),
-            "objective": result.objective,
-            "gap": result.gap,
-            "relative_gap": result.relative_gap,
-            "rank": result.W.rank,
-            "status": result.status,
-            "validation": float(loss),
-            "best": float(radius) == float(estimator.radius_),
-        }
-        for radius, result, loss in zip(found.radii, found.results, validation, strict=True)
-    ]
-
-
-def _path_table(rows: list[dict[str, Any]]) -> rich.table.Table:
-    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("radius", "objective", "relative gap", "rank", "validation loss"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for row in rows:
-        radius, objective, loss = (number(row[k]) for k in ("radius", "objective", "validation"))
-        remark = "best" if row["best"] else "" if row["status"] == "optimal" else row["status"]
-        table.add_row(
-            radius, objective, f"{row['relative_gap']:.1e}", f"{row['rank']}", loss, remark
-        )
-    return table

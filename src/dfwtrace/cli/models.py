@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,16 @@ _NUMBERS_AT_ONCE = 1 << 22
 _TOP = 5
 
 
+Task: TypeAlias = Literal["classification", "regression"]
+
+
+def task_of(estimator: Any) -> Task:
+    """What an estimator is for."""
+    from sklearn.base import is_classifier  # only here: it takes a second
+
+    return "classification" if is_classifier(estimator) else "regression"
+
+
 class Model(NamedTuple):
     """A fitted estimator, and what it takes from files.
 
@@ -38,12 +48,12 @@ class Model(NamedTuple):
         return type(self.estimator).__name__
 
     @property
-    def classifies(self) -> bool:
-        return "Classifier" in self.kind
+    def task(self) -> Task:
+        return task_of(self.estimator)
 
     @property
-    def task(self) -> str:
-        return "classification" if self.classifies else "regression"
+    def classifies(self) -> bool:
+        return self.task == "classification"
 
     @property
     def result(self) -> Result:
@@ -107,8 +117,6 @@ def reading(path: Path) -> Iterator[None]:
 
 def load_model(path: Path) -> Model:
     """Read a model, written by the command line or from Python."""
-    from sklearn.base import is_classifier  # only here: it takes a second
-
     from dfwtrace import load
 
     with reading(path):
@@ -118,7 +126,7 @@ def load_model(path: Path) -> Model:
     names = vars(estimator).pop("feature_names_in_", None)
     d, m = estimator.low_rank_.shape
     targets = _texts(notes.get("target_names"))
-    if not is_classifier(estimator) and targets is not None and len(targets) != m:
+    if task_of(estimator) == "regression" and targets is not None and len(targets) != m:
         targets = None
     array, first_index = notes.get("array"), notes.get("first_index")
     wanted = Wanted(

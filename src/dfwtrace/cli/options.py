@@ -19,7 +19,7 @@ ModelArgument = Annotated[
 DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help=FORMATS)]
 TargetOption = Annotated[
     list[str] | None,
-    typer.Option("--target", "-t", metavar="NAME", help="Labels or targets; several: 'y*'."),
+    typer.Option("--target", "-t", metavar="NAME", help="Column of labels or targets, or 'y*'."),
 ]
 FeaturesOption = Annotated[
     list[str] | None,
@@ -50,7 +50,7 @@ ShardsOption = Annotated[
     int | None, typer.Option(min=1, help="Logical shards. Default: 8, or 1 for small data.")
 ]
 JobsOption = Annotated[int | None, typer.Option(help="Threads, or Spark's workers.")]
-SeedOption = Annotated[int | None, typer.Option(min=0, help="The same in every run.")]
+SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.")]
 RepresentationOption = Annotated[
     Literal["auto", "gram", "implicit", "dense", "factored"],
     typer.Option("--representation", help="What a shard keeps."),

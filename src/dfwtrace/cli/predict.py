@@ -16,7 +16,7 @@ import typer
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.data import known_rows
-from dfwtrace.cli.guard import CommandError, check_outputs, refusing
+from dfwtrace.cli.guard import CommandError, check_outputs, refusing, visible
 from dfwtrace.cli.models import Model, Scores, load_model, row_blocks, score
 from dfwtrace.cli.output import Output, lines, number, word
 from dfwtrace.io.atomic import atomic_write
@@ -132,12 +132,16 @@ def inert(value: Any) -> Any:
 
 
 def _write_csv(blocks: Blocks, text: TextIO) -> list[str]:
+    def cell(value: Any) -> Any:
+        value = inert(value)
+        return visible(value) if isinstance(value, str) and text.isatty() else value
+
     writer, names = csv.writer(text, lineterminator="\n"), None
     for block in blocks:
         if names is None:
             names = list(block)
-            writer.writerow(map(inert, names))
-        columns = (map(inert, column.tolist()) for column in block.values())
+            writer.writerow(map(cell, names))
+        columns = (map(cell, column.tolist()) for column in block.values())
         writer.writerows(zip(*columns, strict=True))
     return names or []
 
