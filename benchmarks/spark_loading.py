@@ -18,7 +18,6 @@ import numpy as np
 import dfwtrace as dt
 from benchmarks import spark_rounds, spark_session
 from benchmarks.harness import Row, Scale, in_turn, stopwatch
-from dfwtrace.setup import Examiner
 
 RATIO = "(survey and start) / pyarrow"
 TIMED = True
@@ -35,7 +34,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
     n, d, m = _SIZES[scale]
     X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0, dtype=np.float32)
     engine = dt.SparkEngine(spark, n_shards=_SHARDS, n_workers=spark_session.WORKERS)
-    examine = Examiner(dt.Multinomial(n_classes=m))
+    examine = dt.Multinomial(n_classes=m).examine
 
     def load() -> list[float]:
         """Seconds of the survey, and of the start until all workers are ready."""

@@ -18,7 +18,7 @@ import dfwtrace as dt
 from benchmarks import spark_session
 from benchmarks.harness import Row, Scale, in_turn
 from dfwtrace.engines import Engine
-from dfwtrace.rows import ArrayRows, Examined
+from dfwtrace.data.rows import ArrayRows, Examined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

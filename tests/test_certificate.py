@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dfwtrace import LowRankMatrix, certificate
-from dfwtrace.certificate import FAILURE_PROBABILITY, certify, dense_bound, lanczos_bound
+from dfwtrace.data.shards import split_rows
 from dfwtrace.engines import Ledger, LocalWorkers
-from dfwtrace.gradient import GradientOperator
+from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, certify, dense_bound, lanczos_bound
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.losses import SquaredLoss
-from dfwtrace.shards import split_rows
 from dfwtrace.tasks import ShardProgram
-from dfwtrace.tasks.implicit import ImplicitTask
+from dfwtrace.tasks.features.implicit import ImplicitTask
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[[Array], GradientOperator]

@@ -11,9 +11,9 @@ from scipy.sparse.linalg import svds
 from scipy.special import softmax
 
 from dfwtrace import LeastSquares, LowRankMatrix, Multinomial
+from dfwtrace.data.shards import split_rows
 from dfwtrace.engines import Ledger, LocalWorkers
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.shards import split_rows
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.tasks import ScoresTask, ShardProgram
 
 Array = npt.NDArray[np.float64]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dfwtrace.lanczos import GolubKahan
+from dfwtrace.linalg.golub_kahan import GolubKahan
 
 Array = npt.NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.special import logsumexp
 
 import dfwtrace as dt
-from dfwtrace.shards import Shard, split_rows
+from dfwtrace.data.shards import Shard, split_rows
 from dfwtrace.tasks import folds_of
 
 TASKS = {"least squares": dt.LeastSquares(), "multinomial": dt.Multinomial()}

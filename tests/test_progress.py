@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dfwtrace.progress import Aim, Bar, Quiet, display
+from dfwtrace.solvers.progress import Aim, Bar, Quiet, display
 
 RUN = """
 import dfwtrace as dt

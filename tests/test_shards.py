@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dfwtrace.shards import (
+from dfwtrace.data.shards import (
     ROWS_IN_BLOCK,
     RowBlocks,
     Shard,

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 import dfwtrace as dt
-from dfwtrace.steps import Harmonic, Line, LineSearch, resolve, within_unit_interval
+from dfwtrace.solvers.steps import Harmonic, Line, LineSearch, resolve, within_unit_interval
 
 Derivatives = Callable[[float], tuple[float, float]]
 UNUSED = Line(lambda gamma: (math.nan, math.nan), quadratic=False)

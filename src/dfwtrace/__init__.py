@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dfwtrace import datasets, lmo, losses, plots, report
-    from dfwtrace.certificate import Certificate
+    from dfwtrace.api import path, plan, solve
     from dfwtrace.checkpoints import Checkpoint, CheckpointError
+    from dfwtrace.data.shards import Shard
     from dfwtrace.engines import (
         LocalEngine,
         RowsChangedError,
@@ -22,16 +23,13 @@ if TYPE_CHECKING:
         TraceNormRegressorCV,
         load,
     )
-    from dfwtrace.history import History
     from dfwtrace.io.frame import ModelFormatError
-    from dfwtrace.lowrank import LowRankMatrix, RankOne
-    from dfwtrace.paths import Path, path
-    from dfwtrace.planning import Plan
-    from dfwtrace.result import Result
-    from dfwtrace.shards import Shard
-    from dfwtrace.solving import plan, solve
-    from dfwtrace.steps import Harmonic, LineSearch
+    from dfwtrace.linalg.certificate import Certificate
+    from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+    from dfwtrace.result import History, Path, Result
+    from dfwtrace.solvers.steps import Harmonic, LineSearch
     from dfwtrace.tasks import LeastSquares, Multinomial, ScoresTask, Task
+    from dfwtrace.tasks.planning import Plan
 
 __version__ = version("dfwtrace")
 
@@ -76,7 +74,7 @@ __all__ = [
 
 # Where each name is, but for the modules.
 _HOMES = {
-    "certificate": ["Certificate"],
+    "linalg.certificate": ["Certificate"],
     "checkpoints": ["Checkpoint", "CheckpointError"],
     "engines": [
         *("LocalEngine", "RowsChangedError", "SparkEngine", "SparkMapReduceEngine", "WorkerError"),
@@ -85,15 +83,13 @@ _HOMES = {
         *("TraceNormClassifier", "TraceNormClassifierCV", "TraceNormRegressor"),
         *("TraceNormRegressorCV", "load"),
     ],
-    "history": ["History"],
     "io.frame": ["ModelFormatError"],
-    "lowrank": ["LowRankMatrix", "RankOne"],
-    "paths": ["Path", "path"],
-    "planning": ["Plan"],
-    "result": ["Result"],
-    "shards": ["Shard"],
-    "solving": ["plan", "solve"],
-    "steps": ["Harmonic", "LineSearch"],
+    "linalg.lowrank": ["LowRankMatrix", "RankOne"],
+    "tasks.planning": ["Plan"],
+    "result": ["History", "Path", "Result"],
+    "data.shards": ["Shard"],
+    "api": ["path", "plan", "solve"],
+    "solvers.steps": ["Harmonic", "LineSearch"],
     "tasks": ["LeastSquares", "Multinomial", "ScoresTask", "Task"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

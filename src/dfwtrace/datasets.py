@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dfwtrace._typing import Array
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.validation import check_count, describe
 
 _ROWS_AT_ONCE = 1 << 14

@@ -49,8 +49,12 @@ class Loss(ABC):
         It may be called on some of the rows at a time; m is then the largest of the widths.
         """
 
+    def as_targets(self, y: Array) -> Array:
+        """Targets that were checked before, as `check_targets` returns them."""
+        return self.check_targets(y)[0]
+
     def check_width(self, width: int, n_rows: int) -> None:  # noqa: B027  # most have none
-        """Refuse, in one sentence, what can only be told when all of y has been seen."""
+        """Refuse, in one sentence, what only all of y together shows."""
 
     @abstractmethod
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
@@ -141,14 +145,14 @@ class SquaredLoss(Loss):
     kernel = staticmethod(squared_advance)
 
     def check_targets(self, y: Array | None) -> tuple[Array, int]:
-        targets = _require(y)
-        if targets.ndim == 1:
-            targets = targets[:, None]
+        targets = self.as_targets(_require(y))
         if targets.ndim != 2 or targets.shape[1] == 0:
             raise ValueError(f"y must have shape (n, m) with m ≥ 1, got {targets.shape}.")
-        if targets.dtype not in (np.float32, np.float64):
-            targets = targets.astype(np.float64)
         return targets, int(targets.shape[1])
+
+    def as_targets(self, y: Array) -> Array:
+        targets = y[:, None] if y.ndim == 1 else y
+        return targets if targets.dtype in (np.float32, np.float64) else targets.astype(np.float64)
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         np.subtract(S, y, out=R, casting="same_kind")
@@ -182,12 +186,14 @@ class MultinomialLoss(Loss):
         lowest, highest = int(labels.min()), int(labels.max())
         if abs(highest) > np.iinfo(np.int64).max // 2:  # no room for it, nor for one more
             raise ValueError(f"y must hold class labels as integers from 0, got {highest:.6g}.")
-        labels = labels.astype(np.int64)
         if lowest < 0:
             raise ValueError(f"y must hold class labels as integers from 0, got {lowest}.")
         if self.n_classes is not None and highest >= self.n_classes:
             raise ValueError(f"y holds the label {highest}, but n_classes is {self.n_classes}.")
-        return labels, self.n_classes or highest + 1
+        return self.as_targets(labels), self.n_classes or highest + 1
+
+    def as_targets(self, y: Array) -> Array:
+        return y.astype(np.int64)
 
     def check_width(self, width: int, n_rows: int) -> None:
         if self.n_classes is not None:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.history import History
-from dfwtrace.paths import Path
-from dfwtrace.result import Result
+from dfwtrace.result import History, Path, Result
 from dfwtrace.validation import check_positive, describe
 
 if TYPE_CHECKING:

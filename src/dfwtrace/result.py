@@ -1,17 +1,80 @@
-"""What a run returns."""
+"""What a run returns: the solution, and a record for each epoch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, overload
 
-from dfwtrace._typing import FloatArray
-from dfwtrace.certificate import Certificate
-from dfwtrace.history import History
-from dfwtrace.lowrank import LowRankMatrix
-from dfwtrace.planning import Plan
+import numpy as np
+
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.linalg.certificate import Certificate
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.tasks.planning import Plan
 
 Status = Literal["optimal", "max_epochs", "max_time", "stalled", "stopped", "interrupted"]
+Record = dict[str, Any]
+
+
+class History(Sequence[Record]):
+    """Records of a run, one for each epoch, as rows or as columns.
+
+    Examples
+    --------
+    >>> from dfwtrace import History
+    >>> history = History()
+    >>> history.append({"epoch": 1, "objective": 2.0})
+    >>> history.append({"epoch": 2, "objective": 1.0, "test_error": 0.25})
+    >>> history.column("objective")
+    array([2., 1.])
+    >>> history.column("test_error")
+    array([ nan, 0.25])
+    >>> history[-1]["epoch"]
+    2
+    """
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a record."""
+        self._records.append(dict(record))
+
+    @property
+    def columns(self) -> list[str]:
+        """All names that some record has, in the order in which they came up."""
+        return list(dict.fromkeys(name for record in self._records for name in record))
+
+    def column(self, name: str) -> Array:
+        """One column as an array, with NaN where a record has no such value."""
+        if self._records and name not in self.columns:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}.")
+        return np.asarray([record.get(name, np.nan) for record in self._records])
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with a row for each epoch."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas.") from error
+        return pandas.DataFrame(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        return self._records[index]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} epochs: {', '.join(self.columns)})"
 
 
 @dataclass(frozen=True)
@@ -96,3 +159,42 @@ class Result:
             f"Result(status={self.status!r}, objective={self.objective:.6g}, gap={self.gap:.3g}, "
             f"rank={self.W.rank}, epochs={len(self.history)})"
         )
+
+
+@dataclass(frozen=True)
+class Path:
+    """Solutions along a list of radii.
+
+    Attributes
+    ----------
+    radii : array
+        As given.
+    results : list of Result
+        One for each radius.
+    validation : array of shape (radii, folds), or None
+        Mean loss of a row that the run had not seen, if folds were asked for.
+    fold_results : list of lists of Result
+        For each fold the results without its rows, in the order of the radii.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, seed=0)
+    >>> dt.path(dt.LeastSquares(), X, Y, radii=[0.1, 1.0])
+    Path(2 radii from 0.1 to 1)
+    """
+
+    radii: FloatArray
+    results: list[Result]
+    validation: FloatArray | None = None
+    fold_results: list[list[Result]] = field(default_factory=list, repr=False)
+
+    @property
+    def best(self) -> int:
+        """Index of the radius with the least mean validation loss."""
+        if self.validation is None:
+            raise ValueError("best needs validation losses: ask for folds.")
+        return int(np.argmin(self.validation.mean(axis=1)))
+
+    def __repr__(self) -> str:
+        return f"Path({len(self.radii)} radii from {self.radii.min():g} to {self.radii.max():g})"

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, Matrix
+from dfwtrace._typing import Array, FloatArray, Matrix
 
 # Rows summed at once when looking for NaN: bounds the temporary memory, also for memmaps.
 _CHUNK_BYTES = 16 << 20
+
+Number = TypeVar("Number", float, FloatArray)
+
+
+def require_finite(value: Number, what: str) -> Number:
+    """Return the value if all of it is finite; an overflow ends the run with a sentence.
+
+    Examples
+    --------
+    >>> require_finite(1.5, "the objective")
+    1.5
+    """
+    finite = math.isfinite(value) if isinstance(value, float) else np.isfinite(value).all()
+    if not finite:
+        raise ArithmeticError(
+            f"X, y or radius is too large for the precision of the data: {what} is not finite; "
+            "rescale the data or use float64."
+        )
+    return value
 
 
 def check_features(X: Any) -> Matrix:

@@ -11,7 +11,7 @@ from tests.checkpoints.runs import assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
 from dfwtrace.lmo import Power, TheoremLog
-from dfwtrace.solvers.quasi_newton import Memory
+from dfwtrace.solvers.lbfgs import Memory
 
 OPTIONS: dict[str, Any] = {
     "radius": 3.0,

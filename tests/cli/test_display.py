@@ -18,7 +18,7 @@ from tests.cli.commands import COMMAND, done, environment
 
 from dfwtrace.cli.app import app
 from dfwtrace.cli.output import Monitor
-from dfwtrace.progress import Aim, Quiet, display
+from dfwtrace.solvers.progress import Aim, Quiet, display
 
 
 class Clock:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 
 import dfwtrace as dt
-from dfwtrace.shards import Shard
+from dfwtrace.data.shards import Shard
 from dfwtrace.tasks import ShardProgram
 
 FORMS = [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dfwtrace.data.shards import shard_bounds
 from dfwtrace.engines import Node, TreeSum
-from dfwtrace.shards import shard_bounds
 
 
 def replies(n: int, seed: int) -> list[Any]:

@@ -10,12 +10,12 @@ from scipy.stats import kstest
 
 import dfwtrace as dt
 from dfwtrace.engines import Ledger, LocalWorkers
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import Pair
+from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo import SVA, Constant, Constants, Lanczos, Linear, Log, Naive, Power, Setting
 from dfwtrace.losses import SquaredLoss
 from dfwtrace.tasks import ShardProgram
-from dfwtrace.tasks.implicit import ImplicitTask
+from dfwtrace.tasks.features.implicit import ImplicitTask
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[..., GradientOperator]

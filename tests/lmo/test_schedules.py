@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pytest
 
 import dfwtrace as dt
+from dfwtrace.data.shards import split_rows
 from dfwtrace.engines import Ledger, LocalWorkers
-from dfwtrace.gradient import GradientOperator
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo import (
     Adaptive,
     Constant,
@@ -24,9 +25,8 @@ from dfwtrace.lmo import (
 )
 from dfwtrace.lmo.schedules import PowerRun
 from dfwtrace.losses import SquaredLoss
-from dfwtrace.shards import split_rows
 from dfwtrace.tasks import ShardProgram
-from dfwtrace.tasks.implicit import ImplicitTask
+from dfwtrace.tasks.features.implicit import ImplicitTask
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[[Array], GradientOperator]

@@ -10,9 +10,8 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
 from dfwtrace.solvers.accelerated import _Descent, accelerated
 from dfwtrace.solvers.iterate import Iterate
@@ -57,7 +56,7 @@ def run() -> Iterator[Run]:
             epochs: int = 60,
         ) -> tuple[Problem, list[Iterate]]:
             program = ShardProgram(task.represent(form), (D, M))
-            rows = ArrayRows.examined(features, TARGETS[task.name], Examiner(task))
+            rows = ArrayRows.examined(features, TARGETS[task.name], task.examine)
             workers = LocalEngine(3, 1).start(program, rows)
             stack.callback(workers.close)
             single = features.dtype == np.float32
@@ -154,7 +153,7 @@ def test_the_optimum_at_zero_is_reached_from_elsewhere(run: Run) -> None:
     """A step from the identity that ends at zero exactly, which has no factors."""
     task, eye = LeastSquares(), np.eye(M)
     program = ShardProgram(task.represent("implicit"), (M, M))
-    rows = ArrayRows.examined(eye, np.zeros((M, M)), Examiner(task))
+    rows = ArrayRows.examined(eye, np.zeros((M, M)), task.examine)
     workers = LocalEngine(1, 1).start(program, rows)
     problem = Problem(Ledger(workers, workers.shard_rows), (M, M), float(M))
     start = LowRankMatrix(eye, np.ones(M), eye)

@@ -8,9 +8,8 @@ import numpy.typing as npt
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
 from dfwtrace.solvers.ball import evaluate, evaluate_at, trimmed
 from dfwtrace.tasks import ScoresTask, ShardProgram
@@ -34,7 +33,7 @@ def problem(request: pytest.FixtureRequest) -> Iterator[Problem]:
 
 def problem_of(task: ScoresTask, form: str, stack: ExitStack) -> Problem:
     program = ShardProgram(task.represent(form), (D, M))
-    rows = ArrayRows.examined(X, TARGETS[task.name], Examiner(task))
+    rows = ArrayRows.examined(X, TARGETS[task.name], task.examine)
     workers = LocalEngine(3, 1).start(program, rows)
     stack.callback(workers.close)
     return Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS)

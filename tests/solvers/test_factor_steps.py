@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, Multinomial
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
 from dfwtrace.solvers.ball import BallPoint, evaluate
 from dfwtrace.solvers.factor_steps import FactorSteps
@@ -29,7 +28,7 @@ TARGETS = {"least squares": rng.standard_normal((N, M)), "multinomial": np.arang
 def problem(request: pytest.FixtureRequest) -> Iterator[Problem]:
     task: ScoresTask = request.param
     program = ShardProgram(task.represent("implicit"), (D, M))
-    rows = ArrayRows.examined(X, TARGETS[task.name], Examiner(task))
+    rows = ArrayRows.examined(X, TARGETS[task.name], task.examine)
     with closing(LocalEngine(3, 1).start(program, rows)) as workers:
         yield Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS, tells_curvature=True)
 

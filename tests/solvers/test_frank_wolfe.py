@@ -9,9 +9,8 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, lmo, steps
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Iterate, Problem, frank_wolfe
 from dfwtrace.solvers.frank_wolfe import REBUILT_EVERY
 from dfwtrace.tasks import ScoresTask, ShardProgram
@@ -67,7 +66,7 @@ def problem_of() -> Iterator[Build]:
             features, targets = data or (X, TARGETS[task.name])
             shape = task.shape(features, targets)
             program = ShardProgram(task.represent(form), shape)
-            rows = ArrayRows.examined(features, targets, Examiner(task))
+            rows = ArrayRows.examined(features, targets, task.examine)
             workers = LocalEngine(3, 1).start(program, rows)
             stack.callback(workers.close)
             problem = Problem(

@@ -11,9 +11,8 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Intercept
 from dfwtrace.tasks import ShardProgram
 
@@ -41,7 +40,7 @@ def intercept_of() -> Iterator[Build]:
         def build(kind: str, form: str) -> tuple[Intercept, Ledger]:
             task = LeastSquares() if kind == "ls" else Multinomial()
             program = ShardProgram(task.represent(form), (D, M))
-            rows = ArrayRows.examined(X, TARGETS[kind], Examiner(task))
+            rows = ArrayRows.examined(X, TARGETS[kind], task.examine)
             workers = LocalEngine(3, 1).start(program, rows)
             stack.callback(workers.close)
             ledger = Ledger(workers, workers.shard_rows)

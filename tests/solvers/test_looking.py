@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
 from dfwtrace.solvers.looking import beyond
 from dfwtrace.tasks import ShardProgram
@@ -25,7 +24,7 @@ def test_what_lies_beyond_the_known_vectors_is_found(form: str, orthonormal: boo
     rng = np.random.default_rng(0)
     U, V = (np.linalg.qr(rng.standard_normal((size, M))).Q for size in (D, M))
     Y = (U * [20.0, 8.9, 8.8, 8.7, 8.6, 1.0, 0.5]) @ V.T
-    rows = ArrayRows.examined(np.eye(D), Y, Examiner(LeastSquares()))
+    rows = ArrayRows.examined(np.eye(D), Y, LeastSquares().examine)
     program = ShardProgram(LeastSquares().represent(form), (D, M))
     known = V[:, :3] if orthonormal else V[:, :3] @ rng.standard_normal((3, 4))
     with closing(LocalEngine(2, 1).start(program, rows)) as workers:

@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, solve
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
 from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
 from dfwtrace.tasks import ScoresTask, ShardProgram
@@ -67,7 +66,7 @@ def test_other_factors_of_the_same_matrix_give_the_same_step() -> None:
 def problem_with(X: Array, task: ScoresTask, form: str, tells: bool = True) -> Iterator[Problem]:
     shape = (X.shape[1], M)
     y = np.ones((len(X), M)) if task.name == "least squares" else np.arange(len(X)) % M
-    rows = ArrayRows.examined(X, y, Examiner(task))
+    rows = ArrayRows.examined(X, y, task.examine)
     workers = LocalEngine(3, 1).start(ShardProgram(task.represent(form), shape), rows)
     try:
         ledger = Ledger(workers, workers.shard_rows)

@@ -10,9 +10,8 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, RankOne, certificate
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
 from dfwtrace.tasks import ScoresTask, ShardProgram
 
@@ -39,7 +38,7 @@ def problem_of() -> Iterator[Build]:
             y = TARGETS[task.name] if y is None else y
             shape = task.shape(features, y)
             program = ShardProgram(task.represent(form), shape)
-            rows = ArrayRows.examined(features, y, Examiner(task))
+            rows = ArrayRows.examined(features, y, task.examine)
             workers = LocalEngine(4, 2).start(program, rows)
             stack.callback(workers.close)
             ledger = Ledger(workers, workers.shard_rows)

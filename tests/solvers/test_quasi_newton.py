@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dfwtrace.solvers.quasi_newton import Memory
+from dfwtrace.solvers.lbfgs import Memory
 
 Array = npt.NDArray[np.float64]
 Pairs = list[tuple[Array, Array]]

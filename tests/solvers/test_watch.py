@@ -11,11 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, lmo, steps
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
-from dfwtrace.progress import Quiet
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Outcome, Problem, Rules, Watch, frank_wolfe
+from dfwtrace.solvers.progress import Quiet
 from dfwtrace.tasks import ShardProgram
 
 COLUMNS = (
@@ -78,7 +77,7 @@ def follow() -> Iterator[Follow]:
         ) -> Outcome:
             task = LeastSquares()
             program = ShardProgram(task.represent("implicit"), (D, M))
-            rows = ArrayRows.examined(X, Y, Examiner(task))
+            rows = ArrayRows.examined(X, Y, task.examine)
             workers = LocalEngine(2, 1).start(program, rows)
             stack.callback(workers.close)
             problem = Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS, quadratic=True)
@@ -358,7 +357,7 @@ def test_objective_that_overflows_is_an_error(follow: Follow) -> None:
     task = LeastSquares()
     features = np.full((4, 2), 1e25, dtype=np.float32)
     targets = np.ones((4, 2), dtype=np.float32)
-    rows = ArrayRows.examined(features, targets, Examiner(task))
+    rows = ArrayRows.examined(features, targets, task.examine)
     workers = LocalEngine(1, 1).start(ShardProgram(task.represent("implicit"), (2, 2)), rows)
     try:
         problem = Problem(Ledger(workers, workers.shard_rows), (2, 2), 1e20, quadratic=True)

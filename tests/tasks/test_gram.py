@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dfwtrace.shards import ROWS_IN_BLOCK, Shard, split_rows
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, split_rows
 from dfwtrace.tasks import GramTask, Moments, folds_of
 
 LAYOUTS = [np.asarray, np.asfortranarray, sp.csr_array]

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
-from dfwtrace.shards import ROWS_IN_BLOCK, Shard, split_rows
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, split_rows
 from dfwtrace.tasks import Centre, Moments, join_weights
-from dfwtrace.tasks.moments import feature_sums, first_moments
+from dfwtrace.tasks.features.moments import feature_sums, first_moments
 
 LAYOUTS = [np.asarray, np.asfortranarray, sp.csr_array]
 DTYPES = [np.float32, np.float64]

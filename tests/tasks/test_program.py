@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from scipy.special import log_softmax, softmax
 
 import dfwtrace as dt
+from dfwtrace.data.shards import Shard, split_rows
 from dfwtrace.engines import LocalEngine
-from dfwtrace.shards import Shard, split_rows
 from dfwtrace.tasks import ShardProgram, join_weights
 
 SHAPE = (4, 3)

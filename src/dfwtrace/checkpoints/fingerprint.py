@@ -3,48 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from dfwtrace._typing import FloatArray
 from dfwtrace.checkpoints.settings import told
-from dfwtrace.losses import SquaredLoss
-from dfwtrace.lowrank import LowRankMatrix
-from dfwtrace.setup import Setup
-from dfwtrace.tasks import GramTask
+from dfwtrace.linalg.lowrank import LowRankMatrix
 
 # What a run remembers, and how it goes on from there; another number for each change of it.
-_LAYOUT = 2
+_LAYOUT = 3
 
 
-def fingerprint(
-    setup: Setup, digests: Sequence[FloatArray], radius: float, seed: int, start: LowRankMatrix
-) -> dict[str, Any]:
+def fingerprint(problem: Any, solver: Any, start: LowRankMatrix) -> dict[str, Any]:
     """Names of what matters, as a reader of an error would call it, and their values.
 
     The rows are told by a digest of each shard, made where the shard is; `start` is where the run
     began.
     """
-    facts = setup.rows.facts
+    facts, task = problem.rows.facts, problem.task
     return {
         "version of dfwtrace": version("dfwtrace"),
         "layout of the checkpoint": _LAYOUT,
-        "task": _task(setup.task),
-        "radius": radius,
-        "solver": told(setup.solver),
-        "intercept": setup.intercept,
-        "use of sample_weight": bool(getattr(setup.task, "weighted", False)),
-        "representation": setup.plan.representation,
-        "seed": seed,
+        "task": told(getattr(task, "loss_on_scores", task)),
+        "radius": problem.radius,
+        "solver": told(solver),
+        "intercept": problem.learns_intercept,
+        "use of sample_weight": bool(getattr(task, "weighted", False)),
+        "representation": problem.plan.representation,
+        "seed": problem.seed,
         "start": _start(start),
         "number of rows": facts.n_rows,
         "shape of W": list(facts.shape),
         "precision of X": str(facts.dtype),
-        "number of shards": setup.engine.n_shards,
-        "rows of the shards": [_hexadecimal(digest) for digest in digests],
+        "number of shards": problem.engine.n_shards,
+        "rows of the shards": [_hexadecimal(digest) for digest in problem.digests],
     }
 
 
@@ -60,13 +53,6 @@ def difference(then: dict[str, Any], now: dict[str, Any]) -> str | None:
             return f"the rows of shard {shard} have changed"
         return f"the {name} was {before} and is {value}"
     return None
-
-
-def _task(task: Any) -> str:
-    """The task, or its loss on scores, whatever the representation."""
-    if isinstance(task, GramTask):
-        return told(SquaredLoss())
-    return told(getattr(task, "loss_on_scores", task))
 
 
 def _start(W: LowRankMatrix) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dfwtrace._typing import Array
 from dfwtrace.io.frame import STORED
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.validation import describe
 
 _ARRAY, _MATRIX, _NUMBER, _TABLE, _TUPLE = "array", "matrix", "number", "table", "tuple"

@@ -9,12 +9,12 @@ from rich import box
 from rich.table import Table
 
 from dfwtrace import datasets
+from dfwtrace.api import solve
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.output import Output
 from dfwtrace.engines import LocalEngine
 from dfwtrace.report.numbers import duration
 from dfwtrace.result import Result
-from dfwtrace.solving import solve
 from dfwtrace.tasks import LeastSquares, Multinomial
 
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")

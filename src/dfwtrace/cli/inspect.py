@@ -16,11 +16,11 @@ from dfwtrace.cli.data import first_targets, judge, require_target
 from dfwtrace.cli.guard import refusing
 from dfwtrace.cli.models import facts_of, load_model, reading
 from dfwtrace.cli.output import Output, duration, lines, number, size, word, words
+from dfwtrace.data.shards import default_shards
 from dfwtrace.io.container import peek, read_container
 from dfwtrace.io.read_survey import survey
-from dfwtrace.planning import Workload, choose, free_memory
-from dfwtrace.shards import default_shards
 from dfwtrace.solvers import resolve
+from dfwtrace.tasks.planning import Workload, free_memory
 
 
 def inspect(
@@ -153,10 +153,9 @@ def plan(
             n_jobs=engine.n_jobs,
             columns=way.columns,
         )
-        if representation != "auto":
-            method.represent(representation)  # refuses what the task does not have
-        choice = choose(method.representations, workload, representation, free_memory())
-    cost, free = choice.costs[choice.representation], free_memory()
+        free = free_memory()
+        choice = method.plan(workload, representation, free, intercept=True)[1]
+    cost = choice.costs[choice.representation]
     features_bytes = found.nbytes * itemsize / found.dtype.itemsize
     total, about = features_bytes + cost.memory, "" if found.exact else "about "
     columns = f"{classes} classes seen" if classes else f"{found.targets} targets"

@@ -14,11 +14,11 @@ from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli.data import Wanted
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.output import number
+from dfwtrace.data.shards import slice_rows
 from dfwtrace.io.container import read_container
 from dfwtrace.io.read_targets import whole_as_integers
 from dfwtrace.report import Worst
 from dfwtrace.result import Result
-from dfwtrace.shards import slice_rows
 
 _NUMBERS_AT_ONCE = 1 << 22
 _TOP = 5

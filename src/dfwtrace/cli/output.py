@@ -17,11 +17,11 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemaining
 from rich.table import Table
 
 from dfwtrace.cli.guard import visible
-from dfwtrace.history import Record
-from dfwtrace.progress import Aim, shown_by
 from dfwtrace.report.numbers import duration as duration
 from dfwtrace.report.numbers import number as number
 from dfwtrace.report.numbers import size as size
+from dfwtrace.result import Record
+from dfwtrace.solvers.progress import Aim, shown_by
 
 _BETWEEN_LINES = 2.0  # seconds
 _LONGEST_NAME = 160

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 from dfwtrace._typing import Array, FloatArray
+from dfwtrace.data.rows import ArrayRows
+from dfwtrace.data.shards import split_rows
 from dfwtrace.engines.blas import hold_single_threaded, release
 from dfwtrace.engines.engine import Cost
 from dfwtrace.engines.interrupts import DeferredInterrupt
 from dfwtrace.engines.tree import TreeSum
-from dfwtrace.rows import ArrayRows
-from dfwtrace.shards import split_rows
 from dfwtrace.validation import check_count
 
 # Handing work to a thread costs more than it gives below so much data for each.

@@ -16,14 +16,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.api import solve
+from dfwtrace.data.shards import slice_rows
 from dfwtrace.engines import Engine, is_frame
 from dfwtrace.estimators.engines import engine_for
 from dfwtrace.estimators.following import Following
-from dfwtrace.history import Record
-from dfwtrace.lowrank import LowRankMatrix
-from dfwtrace.result import Result
-from dfwtrace.shards import slice_rows
-from dfwtrace.solving import solve
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.result import Record, Result
 from dfwtrace.tasks import ScoresTask
 from dfwtrace.validation import check_count, check_positive
 

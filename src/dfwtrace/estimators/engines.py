@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dfwtrace.data.shards import default_shards
 from dfwtrace.engines import Engine, LocalEngine, is_frame
-from dfwtrace.shards import default_shards
 from dfwtrace.validation import check_count, describe
 
 

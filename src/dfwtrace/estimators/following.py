@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dfwtrace.engines import is_frame
-from dfwtrace.history import Record
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.result import Record
 
 if TYPE_CHECKING:
     from dfwtrace.estimators.base import TraceNormEstimator

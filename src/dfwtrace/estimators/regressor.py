@@ -14,7 +14,7 @@ from dfwtrace.estimators.base import TraceNormEstimator
 from dfwtrace.estimators.following import Following
 from dfwtrace.estimators.inputs import check_rows_and_targets, label_columns
 from dfwtrace.estimators.refusals import as_before_if_refused
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.tasks import LeastSquares
 from dfwtrace.validation import check_weights
 

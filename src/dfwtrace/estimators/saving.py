@@ -10,12 +10,11 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from dfwtrace.history import History
 from dfwtrace.io.container import Container, read_container, write_container
 from dfwtrace.io.frame import ModelFormatError
-from dfwtrace.lowrank import LowRankMatrix
-from dfwtrace.planning import Plan, Workload
-from dfwtrace.result import Result, Status
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.result import History, Result, Status
+from dfwtrace.tasks.planning import Plan, Workload
 from dfwtrace.validation import describe
 
 _KIND = "model"

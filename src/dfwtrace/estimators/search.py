@@ -11,13 +11,13 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.api import path, solve
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import TraceNormEstimator
 from dfwtrace.estimators.classifier import TraceNormClassifier
 from dfwtrace.estimators.following import Following
 from dfwtrace.estimators.regressor import TraceNormRegressor
-from dfwtrace.paths import Path, path
-from dfwtrace.solving import solve
+from dfwtrace.result import Path
 from dfwtrace.validation import check_count, describe
 
 # A grid of radii goes from the scale of the data times the first to that times the second.

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dfwtrace.api import plan, solve
 from dfwtrace.engines import Engine, LocalEngine
-from dfwtrace.history import Record
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO, Constant, Linear, Power
-from dfwtrace.lowrank import LowRankMatrix
-from dfwtrace.result import Result
-from dfwtrace.solving import plan, solve
+from dfwtrace.result import Record, Result
 
 #: The oracle of each method; "power-log" takes the task's own K(t).
 ORACLES: dict[str, str | LMO] = {

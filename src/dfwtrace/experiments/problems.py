@@ -10,7 +10,7 @@ import numpy as np
 from dfwtrace._typing import Array
 from dfwtrace.datasets import make_multiclass, make_multitask
 from dfwtrace.experiments.methods import Problem
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.tasks import LeastSquares, Multinomial
 
 RANK = 10

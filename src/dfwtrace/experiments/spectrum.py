@@ -13,7 +13,7 @@ from dfwtrace.experiments.features import identity, read_shuffled_intents
 from dfwtrace.experiments.methods import Problem, follow
 from dfwtrace.experiments.problems import Split, multiclass
 from dfwtrace.experiments.runs import Row, Run
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.tasks import Multinomial
 
 NAME = "spectrum"

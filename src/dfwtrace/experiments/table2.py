@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dfwtrace.api import solve
 from dfwtrace.datasets import make_multiclass, make_multitask
 from dfwtrace.engines import LocalEngine
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Kind, Scale, Setting, Table
 from dfwtrace.experiments.runs import MissingRowsError, Row, Run
 from dfwtrace.report.numbers import duration
-from dfwtrace.solving import solve
 from dfwtrace.tasks import LeastSquares, Multinomial
 
 NAME = "table 2"

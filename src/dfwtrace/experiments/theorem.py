@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.api import solve
 from dfwtrace.engines import LocalEngine
 from dfwtrace.experiments.curves import listed
 from dfwtrace.experiments.exhibits import Claim, Exhibit, Line, Panel, Scale, Setting
 from dfwtrace.experiments.runs import Row, Run, by_setting
 from dfwtrace.lmo import Constant, Linear, Log, Power, Schedule, TheoremLinear
-from dfwtrace.solving import solve
 from dfwtrace.tasks import LeastSquares
 
 NAME = "theorem"

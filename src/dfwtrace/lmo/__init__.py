@@ -8,10 +8,17 @@ from typing import Any
 from dfwtrace.lmo.lanczos import Lanczos
 from dfwtrace.lmo.naive import Naive
 from dfwtrace.lmo.power import Power
-from dfwtrace.lmo.schedules import Constant, Linear, Log, Schedule
-from dfwtrace.lmo.setting import LMO, Constants, Oracle, Setting
+from dfwtrace.lmo.schedules import (
+    Adaptive,
+    Constant,
+    Linear,
+    Log,
+    Schedule,
+    TheoremLinear,
+    TheoremLog,
+)
+from dfwtrace.lmo.setting import LMO, Constants, Oracle, RememberingOracle, Setting
 from dfwtrace.lmo.sva import SVA
-from dfwtrace.lmo.theorem import Adaptive, TheoremLinear, TheoremLog
 from dfwtrace.validation import describe
 
 __all__ = [
@@ -26,6 +33,7 @@ __all__ = [
     "Naive",
     "Oracle",
     "Power",
+    "RememberingOracle",
     "Schedule",
     "Setting",
     "TheoremLinear",

@@ -4,15 +4,62 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import Pair
+from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.schedules import PowerRun, Schedule
 from dfwtrace.lmo.setting import Setting, zero_pair
-from dfwtrace.lmo.starts import START_NAMES, PreviousStart, begin_start
+from dfwtrace.lmo.sva import averaged_pair
 from dfwtrace.validation import describe
+
+
+class Start(Protocol):
+    """v₀ for epoch t; `finish` gets the vector that the epoch ended with."""
+
+    def __call__(self, gradient: GradientOperator, t: int) -> FloatArray: ...
+
+    def finish(self, gradient: GradientOperator, t: int, v: FloatArray) -> None: ...
+
+
+class RandomStart:
+    """Uniform on the unit sphere, drawn from the common seed: nothing is sent."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+
+    def __call__(self, gradient: GradientOperator, t: int) -> FloatArray:
+        return self.setting.random_start(t)
+
+    def finish(self, gradient: GradientOperator, t: int, v: FloatArray) -> None:
+        gradient.expect(self.setting.seed, t + 1)
+
+
+class PreviousStart(RandomStart):
+    """The vector that the last epoch ended with; the first epoch draws one."""
+
+    previous: FloatArray | None = None
+
+    def __call__(self, gradient: GradientOperator, t: int) -> FloatArray:
+        return super().__call__(gradient, t) if self.previous is None else self.previous
+
+    def finish(self, gradient: GradientOperator, t: int, v: FloatArray) -> None:
+        self.previous = v
+
+
+class SVAStart(RandomStart):
+    """The average of the shards' own top right vectors: one more round of N(d+m) numbers."""
+
+    def __call__(self, gradient: GradientOperator, t: int) -> FloatArray:
+        _, v = averaged_pair(gradient, self.setting.seed)
+        return v if v.any() else super().__call__(gradient, t)
+
+    def finish(self, gradient: GradientOperator, t: int, v: FloatArray) -> None:
+        """The next start is known only when the shards have moved."""
+
+
+_STARTS = {"random": RandomStart, "previous": PreviousStart, "sva": SVAStart}
 
 
 @dataclass(frozen=True)
@@ -25,9 +72,9 @@ class IterativeLMO(ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, Schedule):
             raise TypeError(f"schedule must be a Schedule, got {describe(self.schedule)}.")
-        if self.start not in START_NAMES:
+        if self.start not in _STARTS:
             raise ValueError(
-                f"start must be one of {', '.join(START_NAMES)}, got {describe(self.start)}."
+                f"start must be one of {', '.join(_STARTS)}, got {describe(self.start)}."
             )
 
     @property
@@ -55,7 +102,7 @@ class IterativeOracle(ABC):
     def __init__(self, lmo: IterativeLMO, setting: Setting) -> None:
         self.schedule = lmo.schedule
         self.setting = setting
-        self.start = begin_start(lmo.start, setting)
+        self.start = _STARTS[lmo.start](setting)
         constants = setting.constants() if lmo.schedule.needs_constants else None
         self.seen = PowerRun(setting, constants)
 
@@ -69,7 +116,7 @@ class IterativeOracle(ABC):
         return pair
 
     def memory(self) -> dict[str, Any]:
-        """What a run that goes on must know."""
+        """What a resumed run must know."""
         constants = self.seen.constants
         return {
             "start": getattr(self.start, "previous", None),

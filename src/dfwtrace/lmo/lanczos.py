@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import GolubKahan, Pair
+from dfwtrace.linalg.golub_kahan import GolubKahan, Pair
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.iterative import IterativeLMO, IterativeOracle
 from dfwtrace.lmo.schedules import Constant, Schedule
 from dfwtrace.lmo.setting import Setting

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.sparse.linalg import svds
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import Pair
+from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.setting import Setting, zero_pair
 
 # Up to here a full SVD is as quick as ARPACK, and it has no special cases.

@@ -8,8 +8,8 @@ from itertools import count
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import Pair
+from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.iterative import IterativeLMO, IterativeOracle
 from dfwtrace.lmo.schedules import Log, Schedule
 from dfwtrace.lmo.setting import Setting, unit

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.finite import require_finite
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import Pair
-from dfwtrace.sphere import uniform_on_sphere
+from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.gradient import GradientOperator
+from dfwtrace.linalg.sphere import uniform_on_sphere
+from dfwtrace.validation import require_finite
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,17 @@ class Oracle(Protocol):
     def __call__(self, gradient: GradientOperator, t: int) -> Pair: ...
 
 
+@runtime_checkable
+class RememberingOracle(Protocol):
+    """An oracle whose next pairs depend on earlier epochs; a checkpoint keeps its memory."""
+
+    def memory(self) -> dict[str, Any]:
+        """What a resumed run must know: numbers, arrays, and lists and dictionaries of them."""
+
+    def restore(self, memory: dict[str, Any]) -> None:
+        """Continue from there."""
+
+
 class LMO(Protocol):
     """An oracle's settings. A run begins one with `begin`, so that settings can be used again."""
 
@@ -59,7 +70,7 @@ class LMO(Protocol):
         """True if the oracle gathers the dense gradient."""
 
     def mean_products(self, epochs: int) -> float:
-        """Products with a gradient in an epoch, on average over so many: for the cost model."""
+        """Mean number of products with a gradient in an epoch, for the cost model."""
 
     def begin(self, setting: Setting) -> Oracle: ...
 

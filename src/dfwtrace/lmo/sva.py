@@ -8,9 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import Pair
+from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.setting import Setting, unit, zero_pair
+from dfwtrace.validation import describe
+
+_SIGNS = ("largest-entry", "agreement")
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,14 @@ class SVA:
     """Singular vector averaging, a baseline of the paper: N(d+m) numbers in 1 round.
 
     Its pair comes without a value of uᵀGv; `sigma` is NaN in the history unless a line search
-    finds it out.
+    computes it.
+
+    Parameters
+    ----------
+    signs : {"largest-entry", "agreement"}, default="largest-entry"
+        A pair (u_j, v_j) is only known up to a common sign. The paper makes the entry of u_j that
+        is largest in magnitude positive. "agreement" takes the signs with which as many pairs as
+        possible agree, which is far better where d and m are large.
 
     Examples
     --------
@@ -29,43 +39,55 @@ class SVA:
     [112, 112, 112]
     """
 
+    signs: str = "largest-entry"
     needs: ClassVar[tuple[str, ...]] = ()
     local: ClassVar[bool] = True
     gathers: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        if self.signs not in _SIGNS:
+            raise ValueError(
+                f"signs must be one of {', '.join(_SIGNS)}, got {describe(self.signs)}."
+            )
+
     def mean_products(self, epochs: int) -> float:
-        return 40.0  # a guess: each shard iterates its own pair until it stands still
+        """A guess: each shard iterates until its pair stops improving."""
+        return 40.0
 
     def begin(self, setting: Setting) -> SVAOracle:
-        return SVAOracle(setting)
+        """The oracle of one run."""
+        return SVAOracle(setting, self.signs)
 
 
 class SVAOracle:
     """SVA within one run."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._seed = setting.seed
+    def __init__(self, setting: Setting, signs: str) -> None:
+        self._seed, self._signs = setting.seed, signs
 
     def __call__(self, gradient: GradientOperator, t: int) -> Pair:
-        u, v = averaged_pair(gradient, self._seed)
+        u, v = averaged_pair(gradient, self._seed, self._signs)
         if not (u.any() and v.any()):
             return zero_pair(gradient.shape)
         return Pair(u, v, float("nan"), 0)
 
 
-def averaged_pair(gradient: GradientOperator, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Σ_j n_j ε_j (u_j, v_j), both parts at length one, with the signs ε_j found jointly.
+def averaged_pair(
+    gradient: GradientOperator, seed: int, signs: str = "largest-entry"
+) -> tuple[FloatArray, FloatArray]:
+    """Σ_j n_j ε_j (u_j, v_j), both parts at length one, with a sign ε_j for each pair.
 
-    A pair (u_j, v_j) is only known up to a common sign. The signs are those of the top right
-    singular vector of the matrix of all pairs, which lets as many of them agree as possible.
-    (Fixing u_j and v_j apart could turn u_j v_jᵀ around.)
+    Fixing the signs of u_j and v_j apart could turn u_j v_jᵀ around.
     """
-    workers = gradient.workers
+    workers, d = gradient.workers, gradient.shape[0]
     pairs = np.column_stack(workers.gather("local_pair", seed))
     weighted = pairs * np.asarray(workers.shard_rows, dtype=np.float64)
-    agreement = np.linalg.svd(weighted, full_matrices=False)[2][0]
-    average = weighted @ np.where(agreement < 0.0, -1.0, 1.0)
-    d = gradient.shape[0]
+    if signs == "agreement":  # as in the top right singular vector of the matrix of all pairs
+        reference = np.linalg.svd(weighted, full_matrices=False)[2][0]
+    else:
+        largest = np.argmax(np.abs(pairs[:d]), axis=0)
+        reference = pairs[largest, np.arange(pairs.shape[1])]
+    average = weighted @ np.where(reference < 0.0, -1.0, 1.0)
     if not (average[:d].any() and average[d:].any()):  # the pairs cancel: the heaviest decides
         average = weighted[:, int(np.argmax(np.linalg.norm(weighted, axis=0)))]
     return unit(average[:d])[0], unit(average[d:])[0]

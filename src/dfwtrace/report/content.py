@@ -10,10 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.history import History
-from dfwtrace.paths import Path
 from dfwtrace.report.surroundings import machine_here, time_now, versions_here
-from dfwtrace.result import Result
+from dfwtrace.result import History, Path, Result
 from dfwtrace.validation import describe
 
 TaskName = Literal["classification", "regression"]

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.history import History
 from dfwtrace.report.chart import Chart, Series, to_svg
 from dfwtrace.report.content import Radii, Report
 from dfwtrace.report.numbers import duration, number
 from dfwtrace.report.scales import Scale, drawable, linear, logarithmic
+from dfwtrace.result import History
 
 # From these ratios of the largest to the smallest value on, an axis is logarithmic.
 _WIDE_OBJECTIVE = 30.0

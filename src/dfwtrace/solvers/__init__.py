@@ -1,26 +1,25 @@
-"""Solvers hand out iterates; a watch follows them to an outcome."""
+"""Solvers yield iterates; the runner follows them to a result."""
 
 from dfwtrace.solvers.accelerated import accelerated
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
 from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.solvers.problem import Problem, Value
-from dfwtrace.solvers.solver import Accelerated, FrankWolfe, GoingOn, Solver, resolve
-from dfwtrace.solvers.watch import Callback, Outcome, Rules, Watch
+from dfwtrace.solvers.runner import Callback, Runner, StoppingCriteria
+from dfwtrace.solvers.solver import Accelerated, FrankWolfe, Resumed, Solver, resolve
 
 __all__ = [
     "Accelerated",
     "Callback",
     "FrankWolfe",
-    "GoingOn",
     "Intercept",
     "Iterate",
-    "Outcome",
     "Problem",
-    "Rules",
+    "Resumed",
+    "Runner",
     "Solver",
+    "StoppingCriteria",
     "Value",
-    "Watch",
     "accelerated",
     "frank_wolfe",
     "resolve",

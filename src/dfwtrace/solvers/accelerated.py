@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.factor_steps import FactorSteps
 from dfwtrace.solvers.iterate import Iterate

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.problem import Problem, Tangent
 
 # Of the squared length of the longest column: shorter ones are nothing but rounding errors.

@@ -9,9 +9,9 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.solvers.ball import BallPoint, evaluate
+from dfwtrace.solvers.lbfgs import Memory
 from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
 from dfwtrace.solvers.problem import Problem
-from dfwtrace.solvers.quasi_newton import Memory
 
 # A step must lower F by this share of what its slope promises (Armijo's rule).
 _ENOUGH = 1e-4

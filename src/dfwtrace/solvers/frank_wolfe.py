@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dfwtrace.lmo import Oracle
-from dfwtrace.lowrank import LowRankMatrix, RankOne
+from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.lmo import Oracle, RememberingOracle
 from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.solvers.problem import Problem, Value
-from dfwtrace.steps import Step, within_unit_interval
+from dfwtrace.solvers.steps import Step, within_unit_interval
 
-#: Epochs after which the atoms are compressed and the states built from W: rounding does not pile
-#: up, nor do atoms beyond any rank that W can have, and a lost worker has no more to catch up with.
+#: Epochs after which the atoms are compressed and the states built from W: neither rounding errors
+#: nor atoms pile up, and a lost worker has no more than these to catch up with.
 REBUILT_EVERY = 100
 
 
@@ -27,7 +27,7 @@ def frank_wolfe(
 ) -> Iterator[Iterate]:
     """Yield W_1, W_2, … from W, where the shards' states and `start` are; end early if ∇F = 0.
 
-    A run that goes on has `first` epochs behind it.
+    A resumed run has `first` epochs behind it.
     """
     inner = start.inner
     for t in range(first, epochs):
@@ -48,5 +48,5 @@ def frank_wolfe(
             W = W.compress()
             problem.restart(W)
         objective, inner = problem.evaluate(W)
-        memory = getattr(oracle, "memory", dict)
+        memory = oracle.memory if isinstance(oracle, RememberingOracle) else dict
         yield Iterate(t + 1, W, objective, inner, gap_estimate, sigma, gamma, iterations, memory)

@@ -13,8 +13,8 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.engines import Ledger
-from dfwtrace.finite import require_finite
-from dfwtrace.solvers.quasi_newton import Memory
+from dfwtrace.solvers.lbfgs import Memory
+from dfwtrace.validation import require_finite
 
 # Steps for one W at the most, and tries for one step.
 _STEPS, _TRIES = 200, 60
@@ -41,10 +41,10 @@ class Intercept:
     Parameters
     ----------
     workers : Ledger
-    width : int
-        m, the length of b.
     centre : array
         The mean of the rows, which X is centred at: b then hardly moves with W.
+    width : int
+        m, the length of b.
     smoothness : float
         Largest curvature of a row's loss in its scores: the first step's length.
     precision : float
@@ -60,8 +60,8 @@ class Intercept:
     def __init__(
         self,
         workers: Ledger,
-        width: int,
         centre: FloatArray,
+        width: int,
         smoothness: float,
         precision: float,
     ) -> None:
@@ -74,7 +74,7 @@ class Intercept:
         self.objective = self.inner = 0.0
 
     def memory(self) -> dict[str, Any]:
-        """What a run that goes on must know."""
+        """What a resumed run must know."""
         numbers = (self.objective, self.inner, self._weight)
         return {
             "b": self.b,

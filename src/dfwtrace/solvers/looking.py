@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.gradient import GradientOperator
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.problem import Tangent
 from dfwtrace.solvers.projection import View, as_orthonormal
 

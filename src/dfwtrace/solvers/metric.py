@@ -46,8 +46,8 @@ def evenness(problem: Problem) -> Stiffness:
 
 
 def stiffness(problem: Problem) -> Stiffness:
-    """The features' leading directions, by subspace iteration; none if the task does not tell H."""
-    if not problem.tells_curvature:
+    """The features' leading directions, by subspace iteration; none if the task does not know H."""
+    if not problem.task.supports("curvature_product"):
         return evenness(problem)
     d = problem.shape[0]
     start = np.random.default_rng([problem.seed, 0x57F]).standard_normal((d, min(d, _DIRECTIONS)))

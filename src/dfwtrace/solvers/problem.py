@@ -1,24 +1,27 @@
-"""What a solver sees of the problem: F, ∇F and moves of the shards' states, as rounds."""
+"""The problem min F(W) over the ball, with the data behind rounds: all that a solver sees."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.certificate import FAILURE_PROBABILITY, Certificate, certify
-from dfwtrace.engines import Ledger
-from dfwtrace.finite import require_finite
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import GolubKahan
+from dfwtrace.data.rows import Facts
+from dfwtrace.engines import Engine, Ledger, LocalWorkers
+from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
+from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.gradient import GradientOperator
+from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.lmo import Constants, Setting
-from dfwtrace.lowrank import LowRankMatrix, RankOne
 from dfwtrace.solvers.intercept import Intercept
-from dfwtrace.steps import Line
+from dfwtrace.solvers.steps import Line
+from dfwtrace.tasks import Centre, ShardProgram, Summary, Task
+from dfwtrace.tasks.planning import Plan
+from dfwtrace.validation import require_finite
 
 # Lanczos steps for σ₁ of the gradient and of the curvature: bounds, so they need not be tight.
 _CONSTANTS_STEPS = 12
@@ -41,60 +44,130 @@ class Tangent(NamedTuple):
 
 
 class Problem:
-    """min F(W) over ‖W‖_* ≤ radius, with the data behind rounds.
+    """min F(W) over ‖W‖_* ≤ radius.
+
+    It is made from checked data, gets workers by `start`, and a radius by `begin`, as often as
+    there are runs.
 
     Parameters
     ----------
-    workers : Ledger
-        Workers that run a `ShardProgram`.
-    shape : (d, m)
-    radius : float
-        μ.
-    quadratic : bool
-        Whether F is quadratic along lines.
-    tells_objective : bool
-        Whether the task has a `loss`.
-    tells_curvature : bool
-        Whether the task has a `curvature_product`.
-    seed : int
-        The seed that all workers share.
-    precision : float
-        Relative rounding error of the shards' arithmetic.
-    deflates : bool
-        Whether a certificate makes use of W's factors being near the gradient's leading vectors.
-    intercept : Intercept, optional
+    task : Task
+        In the form that shards hold.
+    rows : ArrayRows, or the engine's own
+        The data, examined.
+    engine : Engine
+        Where the shards live.
+    plan : Plan
+        Why the task has this form.
+    learns_intercept : bool, default=False
         F is then the least over all intercepts, which is where the shards' states are.
+    local : bool, default=False
+        Whether the shards' own gradients are needed, not only their sum.
     """
+
+    workers: Ledger
+    gradient: GradientOperator
 
     def __init__(
         self,
-        workers: Ledger,
-        shape: tuple[int, int],
-        radius: float,
+        task: Task[Any],
+        rows: Any,
+        engine: Engine,
+        plan: Plan,
         *,
-        quadratic: bool = False,
-        tells_objective: bool = True,
-        tells_curvature: bool = False,
-        seed: int = 0,
-        precision: float = 0.0,
-        deflates: bool = False,
-        intercept: Intercept | None = None,
+        learns_intercept: bool = False,
+        local: bool = False,
     ) -> None:
-        self.workers = workers
-        self.gradient = GradientOperator(shape, workers)
-        self.shape = shape
-        self.radius = radius
-        self.quadratic = quadratic
-        self.tells_objective = tells_objective
-        self.tells_curvature = tells_curvature
-        self.seed = seed
-        self.precision = precision
-        self.deflates = deflates
-        self.intercept = intercept
-        self.objective_at_zero = math.nan
+        self.task, self.rows, self.engine, self.plan = task, rows, engine, plan
+        self.learns_intercept, self.local = learns_intercept, local
+        facts: Facts = rows.facts
+        self.shape = facts.shape
+        self.precision = task.precision(facts.dtype)
+        self.digests: Sequence[FloatArray] = ()
+        self.summary: Summary | None = None
+        self.radius, self.seed, self.objective_at_zero = math.nan, 0, math.nan
+        self.intercept: Intercept | None = None
+        self._centre: Centre | None = None
+
+    # Data to workers
+
+    def start(self, digest: bool = False) -> Problem:
+        """Bring the rows to workers. Where F depends on a sum over them, only that is kept."""
+        program = ShardProgram(self.task, self.shape)
+        workers = self.engine.start(program, self.rows)
+        ledger = Ledger(workers, workers.shard_rows)
+        try:
+            self.digests = ledger.gather("digest") if digest else ()
+            summary = self.task.summarise(
+                ledger.sum,
+                self.shape,
+                centred=self.learns_intercept,
+                sparse=self.rows.facts.sparse,
+                local=self.local,
+            )
+            return self._attach(ledger, program, summary)
+        except BaseException:
+            ledger.close()
+            raise
+
+    def on(self, rows: Any) -> Problem:
+        """The same problem on other rows."""
+        options = {"learns_intercept": self.learns_intercept, "local": self.local}
+        return Problem(self.task, rows, self.engine, self.plan, **options)
+
+    def fold_sums(self, n_folds: int, seed: int, fold_of: FloatArray) -> tuple[Any, list[int]]:
+        """What F depends on, summed over each fold of the rows, and the sizes of the shards."""
+        with closing(self.engine.start(ShardProgram(self.task, self.shape), self.rows)) as workers:
+            shard_rows = workers.shard_rows
+            before = np.concatenate([[0.0], np.cumsum(shard_rows)[:-1]])
+            sums = self.task.summarise_folds(
+                workers.sum,
+                self.shape,
+                centred=self.learns_intercept,
+                sparse=self.rows.facts.sparse,
+                cut=(n_folds, seed, before, fold_of),
+            )
+        return sums, shard_rows
+
+    def summed(self, summary: Summary, shard_rows: list[int]) -> Problem:
+        """The problem on the rows of a sum that is known already, with workers."""
+        program = ShardProgram(self.task, self.shape)
+        ledger = Ledger(LocalWorkers(program, [summary.shard]), shard_rows)
+        return self.on(self.rows)._attach(ledger, program, summary._replace(shard=None))
+
+    def _attach(self, workers: Ledger, program: ShardProgram, summary: Summary | None) -> Problem:
+        self.workers, self.summary = workers, summary
+        if summary is not None and summary.shard is not None:
+            workers.hand_over(LocalWorkers(program, [summary.shard]))
+        if summary is not None:
+            self._centre = summary.centre
+        elif self.learns_intercept:
+            sums = workers.sum("first_moments")
+            if not sums[-1] > 0.0:
+                raise ValueError("sample_weight must not be zero for all rows.")
+            self._centre = Centre(sums[:-1] / sums[-1], np.zeros(self.shape[1]))
+        return self
+
+    def close(self) -> None:
+        """Let the workers go."""
+        self.workers.close()
+
+    # One run
+
+    def prepare_run(self, radius: float, seed: int) -> None:
+        """Set the ball, and forget what an earlier run counted and learned."""
+        if not math.isnan(self.radius):
+            self.workers = self.workers.anew()
+        self.gradient = GradientOperator(self.shape, self.workers)
+        self.radius, self.seed, self.objective_at_zero = radius, seed, math.nan
+        self.intercept = None
+        if self._centre is not None and self.summary is None:
+            self.intercept = Intercept(
+                self.workers, self._centre.x, self.shape[1], self.task.smoothness, self.precision
+            )
 
     def begin(self, W: LowRankMatrix) -> Value:
-        """Go to W, with a look at F(0), which tolerances and rounding errors are relative to."""
+        """Go to W, by way of F(0), which tolerances and rounding errors are relative to."""
         zero = LowRankMatrix.zeros(self.shape)
         self.restart(zero)
         value = self.evaluate(zero)
@@ -105,7 +178,7 @@ class Problem:
         return self.evaluate(W)
 
     def memory(self) -> dict[str, Any]:
-        """What a run that goes on must know: also where the shards' states are."""
+        """What a resumed run must know: also where the shards' states are."""
         return {
             "objective_at_zero": self.objective_at_zero,
             "expected": self.gradient.expected,
@@ -130,7 +203,7 @@ class Problem:
             self.intercept.settle()
 
     def update(self, atom: RankOne, gamma: float) -> None:
-        """Move every shard's state to (1-γ) W + γ atom; tell it what it is multiplied by next."""
+        """Move every shard's state to (1-γ) W + γ atom, and announce the next product."""
         expected, self.gradient.expected = self.gradient.expected or (), None
         self.workers.apply("update", atom.scale, atom.u, atom.v, gamma, *expected)
         if self.intercept is not None:
@@ -141,9 +214,9 @@ class Problem:
         if self.intercept is not None:
             return Value(self.intercept.objective, self.intercept.inner)
         objective, inner = (float(x) for x in self.workers.sum("report"))
-        if self.tells_objective:
+        if self.task.supports("loss"):
             require_finite(objective, "the objective")
-        if math.isnan(inner):  # the task does not tell: ⟨W, G⟩ = Σ s_i u_iᵀ G v_i
+        if math.isnan(inner):  # the task does not know: ⟨W, G⟩ = Σ s_i u_iᵀ G v_i
             inner = float(np.vdot(W.U * W.s, self.gradient.times(W.V))) if W.rank else 0.0
         return Value(objective, require_finite(inner, "the objective's slope"))
 
@@ -153,12 +226,8 @@ class Problem:
         d, m = self.shape
         reply = require_finite(self.workers.sum("tangent"), "the objective or its gradient")
         products, transposed = np.split(reply[2:], [d * W.rank])
-        return Tangent(
-            float(reply[0]),
-            float(reply[1]),
-            products.reshape(d, W.rank),
-            transposed.reshape(m, W.rank),
-        )
+        shapes = products.reshape(d, W.rank), transposed.reshape(m, W.rank)
+        return Tangent(float(reply[0]), float(reply[1]), *shapes)
 
     def line(self, atom: RankOne) -> Line:
         """F along the segment from W to the atom."""
@@ -168,12 +237,19 @@ class Problem:
             slope, curvature = require_finite(reply, "the objective's slope or curvature")
             return float(slope), float(curvature)
 
-        return Line(derivatives, self.quadratic)
+        return Line(derivatives, self.task.quadratic)
 
     @property
     def b(self) -> FloatArray | None:
-        """The intercept that belongs to the present W, if there is one."""
+        """The intercept that belongs to the present W and to centred rows, if there is one."""
         return None if self.intercept is None else self.intercept.b
+
+    def intercept_of(self, W: LowRankMatrix, b: FloatArray | None) -> FloatArray | None:
+        """(X - 1x̄ᵀ)W + 1b'ᵀ = XW + 1bᵀ with b = b' - Wᵀx̄; where Y is centred too, b' is ȳ."""
+        if self._centre is None:
+            return None
+        centred = self._centre.intercept(W)
+        return centred if b is None else centred + b
 
     @contextmanager
     def counted_for_oracle(self) -> Iterator[None]:
@@ -186,19 +262,24 @@ class Problem:
 
     def certificate(
         self,
+        W: LowRankMatrix,
         inner: float,
         wanted: float = 0.0,
         failure_probability: float = FAILURE_PROBABILITY,
-        W: LowRankMatrix | None = None,
+        near: FloatArray | None = None,
     ) -> Certificate:
-        """A true upper bound of F(W) - F* at the present W, whose factors may help to find it."""
+        """A true upper bound of F(W) - F* at the present W; see `certify`."""
+        scale = 0.0 if math.isnan(self.objective_at_zero) else abs(self.objective_at_zero)
+        if self.summary is not None:
+            scale = max(scale, self.summary.rounding(W, self.radius))
+            near = None  # the dense gradient is at hand
         return certify(
             self.gradient,
             inner,
             self.radius,
-            near=W.V if W is not None and self.deflates else None,
+            near=near,
             precision=self.precision,
-            scale=0.0 if math.isnan(self.objective_at_zero) else self.objective_at_zero,
+            scale=scale,
             seed=self.seed,
             wanted=wanted,
             failure_probability=failure_probability,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
 
 
 def threshold(s: FloatArray, radius: float) -> float:
@@ -25,6 +25,26 @@ def threshold(s: FloatArray, radius: float) -> float:
     candidates = (np.cumsum(s) - radius) / np.arange(1, s.size + 1)
     # Sums in another order may differ by their rounding: it is not to be below zero for that.
     return max(0.0, float(candidates[np.flatnonzero(s > candidates)[-1]]))
+
+
+def shrunk(s: FloatArray, theta: float, radius: float) -> FloatArray:
+    """s - θ, also where the difference of large numbers loses its digits.
+
+    θ = (Σs - radius)/k gives s_i - θ = (radius - Σ_j (s_j - s_i))/k, in which nothing cancels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shrunk(np.array([1e17 + 32.0, 1e17]), 1e17, 33.0)
+    array([32.5,  0.5])
+    """
+    values: FloatArray = s - theta
+    if theta == 0.0 or abs(values.sum() - radius) <= 1e-9 * radius:
+        return values
+    differences = (s[None, :] - s[:, None]).sum(axis=1)  # Σ_j (s_j - s_i)
+    exact: FloatArray = np.maximum((radius - differences) / s.size, 0.0)
+    exact *= min(1.0, radius / float(exact.sum()))
+    return exact
 
 
 def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
@@ -49,9 +69,11 @@ def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
 
 
 class Step(NamedTuple):
-    """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖², and whether it made no use of the view's last one.
+    """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖².
 
-    `spare` are the right singular vectors that were cut off, the nearest to the threshold first.
+    `complete` if a direction of the view was cut off, or there are no more: a sign, not a proof,
+    that the view holds all that the projection needs. `spare` are the right singular vectors that
+    were cut off, the nearest to the threshold first.
     """
 
     W: LowRankMatrix
@@ -78,8 +100,9 @@ class View:
     def step(self, lipschitz: float, radius: float, share: float = 1.0) -> Step:
         """The projection of W - G/L, or the least rank with that `share` of what it promises.
 
-        It is exact if what the view lacks would be cut off, and so it is if the smallest singular
-        value in the view is below the threshold. Remembered for this L.
+        It is the projection within the view, and the exact one only if what the view lacks would
+        be cut off too: that the smallest value in the view is cut off does not prove it, as
+        diag(10, 5, 0) seen from span(e₂, e₃) shows. Remembered for this L.
         """
         if lipschitz not in self._steps:
             self._steps[lipschitz] = self._step(lipschitz, radius, share)
@@ -106,8 +129,9 @@ class View:
         kept = (s > theta) & (np.arange(s.size) < most)
         complete = not kept[-1] or s.size >= min(images.shape[0], self.Q.shape[0])
         s, V = s[kept], images[:, kept] / s[kept]
-        W = LowRankMatrix(self.Q @ left[:, kept], s - theta, V)
-        change = (V * (s - theta)) @ left[:, kept].T - self.w
+        values = shrunk(s, theta, radius)
+        W = LowRankMatrix(self.Q @ left[:, kept], values, V)
+        change = (V * values) @ left[:, kept].T - self.w
         slope, squared = float(np.vdot(self.g, change)), float(np.vdot(change, change))
         return Step(W, slope, squared, bool(complete), images[:, ~kept])
 

@@ -1,62 +1,63 @@
-"""What a solver is, and the two that there are."""
+"""What a solver is, and the two of them by name."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 from dfwtrace import lmo as oracles
-from dfwtrace import steps
-from dfwtrace.lmo import LMO, Constants
-from dfwtrace.lowrank import LowRankMatrix
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.lmo import LMO, Constants, RememberingOracle
+from dfwtrace.solvers import steps
 from dfwtrace.solvers.accelerated import accelerated
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
 from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.solvers.problem import Problem, Value
-from dfwtrace.steps import Step
+from dfwtrace.solvers.steps import Step
 from dfwtrace.validation import describe
 
 
-class GoingOn(NamedTuple):
-    """A run that goes on: the epochs behind it, and what its iterate had to remember."""
+class Resumed(NamedTuple):
+    """A run that continues another: the epochs behind it, and what its iterate remembered."""
 
     epochs: int
     memory: dict[str, Any]
 
 
-class Solver(Protocol):
-    """A way to minimise F over the ball, with what the plan of a run must know of it."""
+class Solver(ABC):
+    """A way to minimise F over the ball, with what the plan of a run depends on.
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Methods beyond the products that the task must have."""
+    Attributes
+    ----------
+    needs : tuple of str
+        Methods beyond the products that the task must have.
+    local : bool
+        Whether the shards' own gradients are needed, not only their sum.
+    gathers : bool
+        Whether the dense gradient is gathered.
+    columns : int
+        Vectors that are multiplied at once, about.
+    deflates : bool
+        Whether W's factors end up along the gradient's leading singular vectors.
+    default_epochs : int
+    default_tol : float or None
+    """
 
-    @property
-    def local(self) -> bool:
-        """True if the shards' own gradients are looked at, not only their sum."""
+    needs: tuple[str, ...] = ()
+    local: bool = False
+    gathers: bool = False
+    columns: ClassVar[int] = 1
+    deflates: ClassVar[bool] = False
+    default_epochs: ClassVar[int] = 100
+    default_tol: ClassVar[float | None] = None
 
-    @property
-    def gathers(self) -> bool:
-        """True if the dense gradient is gathered."""
-
-    @property
-    def columns(self) -> int:
-        """Vectors that are multiplied at once, about."""
-
-    @property
-    def deflates(self) -> bool:
-        """True if W's factors end up along the gradient's leading singular vectors."""
-
-    @property
-    def default_epochs(self) -> int: ...
-
-    @property
-    def default_tol(self) -> float | None: ...
-
+    @abstractmethod
     def mean_products(self, epochs: int) -> float:
-        """Products with a gradient in an epoch, on average over so many: for the cost model."""
+        """Mean number of products with a gradient in an epoch, for the cost model."""
 
+    @abstractmethod
     def iterates(
         self,
         problem: Problem,
@@ -64,33 +65,18 @@ class Solver(Protocol):
         start: Value,
         epochs: int,
         target: float,
-        going_on: GoingOn | None = None,
+        resumed: Resumed | None = None,
     ) -> Iterator[Iterate]:
         """W_1, W_2, … from W, where the shards' states are; `target` is the gap aimed at."""
 
 
-@dataclass(frozen=True)
-class FrankWolfe:
+class FrankWolfe(Solver):
     """DFW-Trace with an oracle and a step size."""
 
-    lmo: LMO
-    step: Step
-    columns: ClassVar[int] = 1
-    deflates: ClassVar[bool] = False
-    default_epochs: ClassVar[int] = 100
-    default_tol: ClassVar[float | None] = None
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return tuple(sorted({*self.lmo.needs, *self.step.needs}))
-
-    @property
-    def local(self) -> bool:
-        return self.lmo.local
-
-    @property
-    def gathers(self) -> bool:
-        return self.lmo.gathers
+    def __init__(self, lmo: LMO, step: Step) -> None:
+        self.lmo, self.step = lmo, step
+        self.needs = tuple(sorted({*lmo.needs, *step.needs}))
+        self.local, self.gathers = lmo.local, lmo.gathers
 
     def mean_products(self, epochs: int) -> float:
         return self.lmo.mean_products(epochs)
@@ -102,28 +88,24 @@ class FrankWolfe:
         start: Value,
         epochs: int,
         target: float,
-        going_on: GoingOn | None = None,
+        resumed: Resumed | None = None,
     ) -> Iterator[Iterate]:
-        setting = problem.setting()
-        if going_on is None:
-            oracle = self.lmo.begin(setting)
-            return frank_wolfe(problem, W, start, oracle, self.step, epochs)
-        known = going_on.memory.get("constants")
-        if known is not None:  # of where the run began
-            setting = replace(setting, constants=lambda: Constants(*known))
-        resumed: Any = self.lmo.begin(setting)
-        if hasattr(resumed, "restore"):
-            resumed.restore(going_on.memory)
-        return frank_wolfe(problem, W, start, resumed, self.step, epochs, going_on.epochs)
+        setting, first = problem.setting(), 0
+        constants = None if resumed is None else resumed.memory.get("constants")
+        if constants is not None:  # of where the run began
+            setting = replace(setting, constants=lambda: Constants(*constants))
+        oracle = self.lmo.begin(setting)
+        if resumed is not None:
+            first = resumed.epochs
+            if isinstance(oracle, RememberingOracle):
+                oracle.restore(resumed.memory)
+        return frank_wolfe(problem, W, start, oracle, self.step, epochs, first)
 
 
-@dataclass(frozen=True)
-class Accelerated:
+class Accelerated(Solver):
     """Quasi-Newton steps in the factors of W, with projected gradient steps."""
 
-    needs: ClassVar[tuple[str, ...]] = ("loss",)
-    local: ClassVar[bool] = False
-    gathers: ClassVar[bool] = False
+    needs = ("loss",)
     columns: ClassVar[int] = 16
     deflates: ClassVar[bool] = True
     default_epochs: ClassVar[int] = 1000
@@ -139,11 +121,10 @@ class Accelerated:
         start: Value,
         epochs: int,
         target: float,
-        going_on: GoingOn | None = None,
+        resumed: Resumed | None = None,
     ) -> Iterator[Iterate]:
-        if going_on is None:
-            return accelerated(problem, W, start, epochs, target)
-        return accelerated(problem, W, start, epochs, target, going_on.epochs, going_on.memory)
+        first, memory = (0, None) if resumed is None else resumed
+        return accelerated(problem, W, start, epochs, target, first, memory)
 
 
 def resolve(
@@ -156,8 +137,8 @@ def resolve(
 
     Examples
     --------
-    >>> resolve("accelerated")
-    Accelerated()
+    >>> resolve("accelerated").default_tol
+    0.0001
     """
     if isinstance(solver, str) and solver == "accelerated":
         for name, given in (("lmo", lmo), ("step", step)):

@@ -1,22 +1,20 @@
-"""What one shard can do: tasks and the representations that they take."""
+"""F on one shard: tasks, and the representations that they take."""
 
-from dfwtrace.tasks.gram import GramTask, folds_of
-from dfwtrace.tasks.moments import Centre, Moments
+from dfwtrace.tasks.features.scores import LeastSquares, Multinomial, ScoresTask
+from dfwtrace.tasks.features.weights import join_weights
 from dfwtrace.tasks.program import ShardProgram
-from dfwtrace.tasks.scores import LeastSquares, Multinomial, ScoresTask
-from dfwtrace.tasks.task import Task, missing_methods
-from dfwtrace.tasks.weights import join_weights
+from dfwtrace.tasks.task import Centre, Objective, Summary, Task, as_task, missing_methods
 
 __all__ = [
     "Centre",
-    "GramTask",
     "LeastSquares",
-    "Moments",
     "Multinomial",
+    "Objective",
     "ScoresTask",
     "ShardProgram",
+    "Summary",
     "Task",
-    "folds_of",
+    "as_task",
     "join_weights",
     "missing_methods",
 ]

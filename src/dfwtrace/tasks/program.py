@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.lanczos import GolubKahan
-from dfwtrace.lowrank import LowRankMatrix, RankOne
-from dfwtrace.sphere import uniform_on_sphere
-from dfwtrace.tasks.task import dense_gradient
+from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.linalg.sphere import uniform_on_sphere
+from dfwtrace.tasks.task import Task, dense_gradient
 
 # A worker's own top pair is iterated until it changes by less than this, relatively.
 _LOCAL_PAIR_TOLERANCE = 1e-9
 _LOCAL_PAIR_STEPS = 10
 
 
-class Held(NamedTuple):
-    """A shard's state and its number of rows; an empty shard has no state and answers zero.
+class ShardState(NamedTuple):
+    """A task's state on a shard of `n_rows` rows; None on an empty shard, which adds zero.
 
-    `built_from` is the W that the state was built from, as long as it is there.
+    `built_from` is the W that the state was built from, until the first update.
     """
 
     n_rows: int
@@ -31,132 +31,123 @@ class Held(NamedTuple):
 class ShardProgram:
     """What engines run on each shard. They know these names and nothing of tasks.
 
-    Empty shards are answered here, so that a task never sees one.
+    Empty shards are handled here, so that a task never sees one.
     """
 
-    def __init__(self, task: Any, shape: tuple[int, int]) -> None:
-        self.task = task
+    def __init__(self, task: Task[Any], shape: tuple[int, int]) -> None:
+        self.task: Any = task
         self.shape = shape
-
-    def _held(self, n_rows: int, state: Any, method: str) -> Held:
-        if state is None:
-            raise TypeError(f"task.{method} must return the state, got None.")
-        return Held(n_rows, state)
 
     @property
     def reuses_memory(self) -> bool:
-        """Whether a state can be built in the memory of one that is not needed any more."""
-        return hasattr(self.task, "renew")
+        """Whether a state can be built in the memory of one that is no longer needed."""
+        return bool(self.task.supports("renew"))
 
-    def stats(self, shard: Any, U: Array, s: Array, V: Array, *b: Array, old: Any = None) -> Held:
+    def stats(
+        self, shard: Any, U: Array, s: Array, V: Array, *b: Array, old: Any = None
+    ) -> ShardState:
         """The state at W, with an intercept and the point to centre X at, if there are any."""
         W = LowRankMatrix(U, s, V)
         if shard.n_rows == 0:
-            return Held(0, None, W)
-        if isinstance(old, Held):
-            state = self.task.renew(old.state, shard, W, *b)
-            return self._held(shard.n_rows, state, "renew")._replace(built_from=W)
-        state = self.task.stats(shard, W, *b)
-        return self._held(shard.n_rows, state, "stats")._replace(built_from=W)
+            return ShardState(0, None, W)
+        if isinstance(old, ShardState):
+            state = _not_none(self.task.renew(old.state, shard, W, *b), "renew")
+        else:
+            state = _not_none(self.task.stats(shard, W, *b), "stats")
+        return ShardState(shard.n_rows, state, W)
 
-    def shift(self, held: Held, b: Array) -> Held:
+    def update(
+        self, held: ShardState, scale: float, u: Array, v: Array, gamma: float, *expected: int
+    ) -> ShardState:
+        """Move to (1-γ) W + γ·scale·uvᵀ; `expected` (seed, t) determines the v₀ that follows."""
+        if held.n_rows == 0:
+            return ShardState(0, None)
+        state = held.state
+        if expected:
+            state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
+        state = _not_none(self.task.update(state, RankOne(scale, u, v), gamma), "update")
+        return ShardState(held.n_rows, state)
+
+    def shift(self, held: ShardState, b: Array) -> ShardState:
         """The state at another intercept."""
         if held.n_rows == 0:
             return held
         return held._replace(state=self.task.shift(held.state, b))
 
-    def balance(self, held: Held) -> FloatArray:
-        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: the last is the gradient in the intercept."""
-        if held.n_rows == 0:
-            return np.zeros(3 + self.shape[1])
-        balance: FloatArray = self.task.balance(held.state)
-        return balance
-
-    def update(
-        self, held: Held, scale: float, u: Array, v: Array, gamma: float, *expected: int
-    ) -> Held:
-        """Move to (1-γ) W + γ·scale·uvᵀ; `expected` (seed, t) tells the v₀ that comes next."""
-        if held.n_rows == 0:
-            return Held(0, None)
-        state = held.state
-        if expected and hasattr(self.task, "expect"):
-            state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
-        state = self.task.update(state, RankOne(scale, u, v), gamma)
-        return self._held(held.n_rows, state, "update")
-
-    def matvec(self, held: Held, V: Array) -> FloatArray:
+    def matvec(self, held: ShardState, V: Array) -> FloatArray:
         """∇F_j V for a vector or a block of vectors."""
+        shape = (self.shape[0], *V.shape[1:])
         if held.n_rows == 0:
-            return np.zeros((self.shape[0], *V.shape[1:]))
-        if hasattr(self.task, "matvec"):
-            shape = (self.shape[0], *V.shape[1:])
+            return np.zeros(shape)
+        if self.task.supports("matvec"):
             return _reply(self.task.matvec(held.state, V), "task.matvec", shape)
         return self.gradient(held) @ V
 
-    def rmatvec(self, held: Held, U: Array) -> FloatArray:
+    def rmatvec(self, held: ShardState, U: Array) -> FloatArray:
         """∇F_jᵀ U for a vector or a block of vectors."""
+        shape = (self.shape[1], *U.shape[1:])
         if held.n_rows == 0:
-            return np.zeros((self.shape[1], *U.shape[1:]))
-        if hasattr(self.task, "rmatvec"):
-            shape = (self.shape[1], *U.shape[1:])
+            return np.zeros(shape)
+        if self.task.supports("rmatvec"):
             return _reply(self.task.rmatvec(held.state, U), "task.rmatvec", shape)
         return self.gradient(held).T @ U
 
-    def gradient(self, held: Held) -> FloatArray:
+    def gradient(self, held: ShardState) -> FloatArray:
         """∇F_j as a dense array."""
         if held.n_rows == 0:
             return np.zeros(self.shape)
-        if hasattr(self.task, "gradient"):
+        if self.task.supports("gradient"):
             return _reply(self.task.gradient(held.state), "task.gradient", self.shape)
-        gradient = dense_gradient(held.state)
-        if gradient is not None:
-            return _reply(gradient, "grad", self.shape)
-        if not hasattr(self.task, "matvec"):
-            raise TypeError("task has neither matvec and rmatvec nor a state with a dense `grad`.")
-        return self.matvec(held, np.eye(self.shape[1]))
+        if self.task.supports("matvec") and dense_gradient(held.state) is None:
+            return self.matvec(held, np.eye(self.shape[1]))
+        return _reply(self.task.gradient(held.state), "grad", self.shape)
 
-    def report(self, held: Held) -> FloatArray:
-        """[F_j(W), ⟨W, ∇F_j(W)⟩], with NaN for what the task does not tell."""
+    def report(self, held: ShardState) -> FloatArray:
+        """[F_j(W), ⟨W, ∇F_j(W)⟩], with NaN for what the task does not know."""
         if held.n_rows == 0:
             return np.zeros(2)
-        return np.array(
-            [
-                self.task.loss(held.state) if hasattr(self.task, "loss") else np.nan,
-                self.task.inner(held.state) if hasattr(self.task, "inner") else np.nan,
-            ],
-            dtype=np.float64,
-        )
+        return np.array([self.task.loss(held.state), self.task.inner(held.state)], np.float64)
 
-    def tangent(self, held: Held) -> FloatArray:
+    def tangent(self, held: ShardState) -> FloatArray:
         """[F_j(W), ⟨W, ∇F_j(W)⟩, ∇F_j V, ∇F_jᵀ U] where W = U diag(s) Vᵀ is what was built from."""
         W = held.built_from
         if W is None:
             raise TypeError("the state must be built from W before its tangent is asked for.")
+        size = 2 + W.rank * sum(self.shape)
         if held.n_rows == 0:
-            return np.zeros(2 + W.rank * sum(self.shape))
-        reply = self.task.tangent(held.state) if hasattr(self.task, "tangent") else None
+            return np.zeros(size)
+        reply = self.task.tangent(held.state)
         if reply is not None:
-            return _reply(reply, "task.tangent", (2 + W.rank * sum(self.shape),))
+            return _reply(reply, "task.tangent", (size,))
         right, left = self.matvec(held, W.V), self.rmatvec(held, W.U)
         value, inner = self.report(held)
         if np.isnan(inner):
             inner = np.vdot(W.U * W.s, right)
         return np.concatenate([[value, inner], right.ravel(), left.ravel()])
 
-    def linesearch(self, held: Held, scale: float, u: Array, v: Array, gamma: float) -> FloatArray:
+    def balance(self, held: ShardState) -> FloatArray:
+        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: the last is the gradient in the intercept."""
+        if held.n_rows == 0:
+            return np.zeros(3 + self.shape[1])
+        return _reply(self.task.balance(held.state), "task.balance", (3 + self.shape[1],))
+
+    def linesearch(
+        self, held: ShardState, scale: float, u: Array, v: Array, gamma: float
+    ) -> FloatArray:
         """[φ_j'(γ), φ_j''(γ)] along the segment from W to the atom."""
         if held.n_rows == 0:
             return np.zeros(2)
         derivatives = self.task.linesearch(held.state, RankOne(scale, u, v), gamma)
         return _reply(derivatives, "task.linesearch", (2,))
 
-    def curvature_product(self, held: Held, U: Array) -> FloatArray:
+    def curvature_product(self, held: ShardState, U: Array) -> FloatArray:
+        """H U with ∇²F_j ⪯ I ⊗ H."""
         if held.n_rows == 0:
             return np.zeros_like(U)
         product = self.task.curvature_product(held.state, U)
         return _reply(product, "task.curvature_product", U.shape)
 
-    def local_pair(self, held: Held, seed: int) -> FloatArray:
+    def local_pair(self, held: ShardState, seed: int) -> FloatArray:
         """The top singular pair (u_j, v_j) of ∇F_j, one behind the other; zeros if ∇F_j = 0."""
         d, m = self.shape
         start = np.random.default_rng(seed).standard_normal(m)
@@ -179,7 +170,7 @@ class ShardProgram:
         return np.frombuffer(shard.digest(), np.uint8).astype(np.float64)
 
     def first_moments(self, shard: Any) -> FloatArray:
-        """[Σ x, Σ y, Σ 1] over the shard's rows, times their weights; Σ y if it has a meaning."""
+        """Sums over the shard's rows that give the means to centre at."""
         moments: FloatArray = self.task.first_moments(shard)
         return moments
 
@@ -187,6 +178,11 @@ class ShardProgram:
         """The shard's second moments, for tasks that need no more than their sum."""
         moments: FloatArray = self.task.moments(shard, *centre)
         return moments
+
+    def squared_norms(self, shard: Any) -> FloatArray:
+        """The squared length of every column of X, and of Y."""
+        norms: FloatArray = self.task.squared_norms(shard)
+        return norms
 
     def fold_moments(
         self, shard: Any, n_folds: int, seed: int, before: Array, fold_of: Array, *centre: Array
@@ -201,8 +197,14 @@ class ShardProgram:
         return moments
 
 
+def _not_none(state: Any, method: str) -> Any:
+    if state is None:
+        raise TypeError(f"task.{method} must return the state, got None.")
+    return state
+
+
 def _reply(value: Any, what: str, shape: tuple[int, ...]) -> FloatArray:
-    """Every reply of a round is one dense float64 array; a task of one's own may err."""
+    """Every reply of a round is one dense float64 array; a custom task may err."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.shape != shape:
         kind = f"shape {array.shape}" if array.dtype.kind in "biuf" else type(value).__name__

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dfwtrace.data.shards import Shard, shard_bounds, split_rows
 from dfwtrace.engines.failures import CrewLostError
 from dfwtrace.engines.resident import pulse, service
 from dfwtrace.engines.resident.crew import Crew
@@ -20,7 +21,6 @@ from dfwtrace.engines.resident.invitation import Invitation
 from dfwtrace.engines.resident.reception import Reception
 from dfwtrace.engines.resident.wire import Frame
 from dfwtrace.engines.resident.workers import ResidentWorkers
-from dfwtrace.shards import Shard, shard_bounds, split_rows
 
 HOST = "127.0.0.1"
 # A server process that has everything imported: a worker is then a fork away.

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dfwtrace.data.shards import Shard, split_rows
 from dfwtrace.engines import LocalWorkers
-from dfwtrace.shards import Shard, split_rows
 
 
 def burn(seconds: float) -> None:

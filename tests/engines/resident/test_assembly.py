@@ -17,13 +17,13 @@ from tests.engines.resident.machine import eventually, no_files_left
 from tests.engines.resident.programs import Products, make_shards
 from tests.engines.resident.roles import Impostor, Team, closed
 
+from dfwtrace.data.shards import Shard
 from dfwtrace.engines.failures import CrewLostError, WorkerError
 from dfwtrace.engines.resident import lines, service
 from dfwtrace.engines.resident.crew import Crew
 from dfwtrace.engines.resident.feeding import pieces
 from dfwtrace.engines.resident.invitation import VERSION
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, receive, send
-from dfwtrace.shards import Shard
 
 
 def test_a_crew_knows_the_rows_of_its_shards(engine: Any) -> None:

@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dfwtrace.data.shards import Shard, split_rows
 from dfwtrace.engines.resident.feeding import pieces, receive_shards
 from dfwtrace.engines.resident.wire import Frame, Kind, ProtocolError, Value, encode
-from dfwtrace.shards import Shard, split_rows
 
 
 def frames(payloads: Any, kind: Kind = Kind.ROWS) -> Iterator[Frame]:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import dfwtrace as dt
+from dfwtrace.data.rows import ArrayRows, Examined
+from dfwtrace.data.shards import Shard
 from dfwtrace.engines import Engine, Workers
-from dfwtrace.rows import ArrayRows, Examined
-from dfwtrace.setup import Examiner
-from dfwtrace.shards import Shard
 from dfwtrace.tasks import ShardProgram
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def rounds(workers: Workers, after_update: Callable[[], None] = lambda: None) ->
 def assert_same_rounds(task: Any, engine: Engine, rows: Any, X: Any, y: Any) -> None:
     form = task.represent("implicit") if isinstance(task, dt.ScoresTask) else task
     program = ShardProgram(form, (D, M))
-    here = ArrayRows.examined(X, y, Examiner(task))
+    here = ArrayRows.examined(X, y, task.examine)
     expected = rounds(dt.LocalEngine(engine.n_shards).start(program, here))
     found = rounds(engine.start(program, here if rows is None else rows))
     for one, other in zip(found, expected, strict=True):

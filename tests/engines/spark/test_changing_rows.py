@@ -10,7 +10,6 @@ import pytest
 from tests.engines.spark.tallies import Tally, plain
 
 import dfwtrace as dt
-from dfwtrace.setup import Examiner
 from dfwtrace.tasks import ShardProgram
 
 pytestmark = pytest.mark.usefixtures("tidy")
@@ -33,7 +32,7 @@ def test_labels_that_grow_after_the_first_look_are_noticed(
 
     frame = spark.range(0, 12, 1, 2).mapInArrow(read, "x double, label long")
     engine, task = engine_of(spark, 4), dt.Multinomial()
-    rows = engine.survey(frame, "x", "label", Examiner(task))
+    rows = engine.survey(frame, "x", "label", task.examine)
     assert rows.facts.shape == (1, 3)
     grown.touch()
     with pytest.raises(dt.RowsChangedError, match=r"W would have to be \(1, 4003\)"):

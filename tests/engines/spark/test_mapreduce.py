@@ -25,7 +25,6 @@ import dfwtrace as dt
 from dfwtrace.engines import Engine
 from dfwtrace.engines.spark.mapreduce.tasks import added_along_tree, tree_levels
 from dfwtrace.engines.tree import Node, TreeSum
-from dfwtrace.setup import Examiner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +49,7 @@ def test_arrays_give_the_bits_of_one_process(
 def test_a_frame_gives_the_bits_of_one_process(spark: SparkSession, n: int, dtype: Any) -> None:
     X, y = labelled(n, dtype)
     task, engine = dt.Multinomial(), dt.SparkMapReduceEngine(spark, n_shards=5)
-    rows = engine.survey(labelled_frame(spark, X, y), "features", "label", Examiner(task))
+    rows = engine.survey(labelled_frame(spark, X, y), "features", "label", task.examine)
     assert_same_rounds(task, engine, rows, X, y)
 
 

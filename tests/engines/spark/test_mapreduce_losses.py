@@ -25,8 +25,7 @@ from tests.engines.spark.tallies import (
 )
 
 import dfwtrace as dt
-from dfwtrace.rows import ArrayRows
-from dfwtrace.setup import Examiner
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.tasks import ShardProgram
 
 if TYPE_CHECKING:
@@ -85,8 +84,8 @@ def test_killed_executors_change_no_bit(local_cluster: SparkSession) -> None:
     X, y = labelled(30)
     task = dt.Multinomial()
     engine = dt.SparkMapReduceEngine(local_cluster, n_shards=3)
-    here = ArrayRows.examined(X, y, Examiner(task))
-    there = engine.survey(labelled_frame(local_cluster, X, y), "features", "label", Examiner(task))
+    here = ArrayRows.examined(X, y, task.examine)
+    there = engine.survey(labelled_frame(local_cluster, X, y), "features", "label", task.examine)
     program = ShardProgram(task.represent("implicit"), (D, M))
     expected = rounds(dt.LocalEngine(3).start(program, here))
     workers = engine.start(program, there)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from dfwtrace.data.shards import RowBlocks, Shard, split_rows
 from dfwtrace.engines.spark.mapreduce.parcels import parcel, unparcel
-from dfwtrace.shards import RowBlocks, Shard, split_rows
 
 
 def test_a_shard_keeps_its_layout_on_the_way() -> None:

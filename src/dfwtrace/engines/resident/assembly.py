@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol, cast
 
+from dfwtrace.data.shards import shard_bounds
 from dfwtrace.engines.failures import CrewLostError, WorkerError
 from dfwtrace.engines.resident.invitation import VERSION, Invitation
 from dfwtrace.engines.resident.lines import GRACE, Lines, Link, Member
 from dfwtrace.engines.resident.reception import Caller, Reception
 from dfwtrace.engines.resident.topology import DRIVER, parents
 from dfwtrace.engines.resident.wire import FrameReader, Kind, Value, pack, send
-from dfwtrace.shards import shard_bounds
 
 _POLL = 0.02
 # Seconds for a worker to be heard that had not even been let in when the job ended.

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array
+from dfwtrace.data.shards import Shard, compressed_rows
 from dfwtrace.engines.resident.wire import Frame, Kind, ProtocolError, Value
-from dfwtrace.shards import Shard, compressed_rows
 
 # Bytes of a piece: large enough for the network, small beside any shard.
 _PIECE_BYTES = 4 << 20

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from dfwtrace.data.shards import Shard, shard_bounds
 from dfwtrace.engines.failures import UnreachableError
 from dfwtrace.engines.local import LocalWorkers, threads_for
 from dfwtrace.engines.resident import handshake
@@ -35,7 +36,6 @@ from dfwtrace.engines.resident.wire import (
     tune,
 )
 from dfwtrace.engines.tree import Node, TreeSum
-from dfwtrace.shards import Shard, shard_bounds
 
 # A traceback is cut to so many characters: the end of it tells most.
 _LONGEST_TRACEBACK = 20_000

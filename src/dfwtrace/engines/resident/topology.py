@@ -7,7 +7,7 @@ of the fixed tree of sums at most, whatever the fan-in.
 
 from __future__ import annotations
 
-from dfwtrace.shards import shard_bounds
+from dfwtrace.data.shards import shard_bounds
 
 #: The parent of those that hang below the driver itself.
 DRIVER = -1

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Matrix
+from dfwtrace.data.rows import Facts
+from dfwtrace.data.shards import Shard, slice_rows
 from dfwtrace.engines.spark.row_bytes import cells_of, changed, entry_type
-from dfwtrace.rows import Facts
-from dfwtrace.shards import Shard, slice_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

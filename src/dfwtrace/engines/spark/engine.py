@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from dfwtrace.data.rows import ArrayRows, Examine
+from dfwtrace.data.shards import shard_bounds, split_rows
 from dfwtrace.engines.resident.crew import Crew
 from dfwtrace.engines.resident.feeding import pieces, receive_shards
 from dfwtrace.engines.resident.handshake import fresh_secret
@@ -18,8 +20,6 @@ from dfwtrace.engines.spark.job import BackgroundJob, run_job
 from dfwtrace.engines.spark.packing import keys_for, packed
 from dfwtrace.engines.spark.session import Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
-from dfwtrace.rows import ArrayRows, Examine
-from dfwtrace.shards import shard_bounds, split_rows
 from dfwtrace.validation import check_count, check_positive, describe
 
 

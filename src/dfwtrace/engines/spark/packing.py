@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Matrix
+from dfwtrace.data.rows import Examine, Facts
 from dfwtrace.engines.spark.reading import Reading, partition_here
 from dfwtrace.engines.spark.row_bytes import (
     PACKED_SCHEMA,
@@ -18,7 +19,6 @@ from dfwtrace.engines.spark.row_bytes import (
     dense_bytes,
     sparse_bytes,
 )
-from dfwtrace.rows import Examine, Facts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dfwtrace._typing import Array, Matrix
+from dfwtrace.data.rows import Facts
 from dfwtrace.engines.failures import RowsChangedError
-from dfwtrace.rows import Facts
 
 #: One row of the data: its group's key, its place among all rows, its features and its targets.
 #: A dense row of X, and a row of y, are the bytes of their numbers. A sparse row is a record for

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Matrix
+from dfwtrace.data.rows import Examine, Facts, Targets
 from dfwtrace.engines.spark.cells import BadRowsError, uneven
 from dfwtrace.engines.spark.reading import Reading, choose_columns, partition_here, row_place
-from dfwtrace.rows import Examine, Facts, Targets
 
 if TYPE_CHECKING:
     import pyarrow as pa

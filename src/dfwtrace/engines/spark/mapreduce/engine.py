@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from dfwtrace.data.rows import ArrayRows, Examine
 from dfwtrace.engines.spark.job import run_job
 from dfwtrace.engines.spark.mapreduce.workers import MapReduceWorkers
 from dfwtrace.engines.spark.session import Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
-from dfwtrace.rows import ArrayRows, Examine
 from dfwtrace.validation import check_count
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dfwtrace.data.rows import ArrayRows, Facts
+from dfwtrace.data.shards import shard_bounds, split_rows
 from dfwtrace.engines.spark.assembling import assemble
 from dfwtrace.engines.spark.mapreduce.parcels import parcel
 from dfwtrace.engines.spark.packing import keys_for, packed
 from dfwtrace.engines.spark.survey import FrameRows
-from dfwtrace.rows import ArrayRows, Facts
-from dfwtrace.shards import shard_bounds, split_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dfwtrace._typing import Array, FloatArray
+from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines.engine import Cost
 from dfwtrace.engines.failures import CrewLostError
 from dfwtrace.engines.recovery import Change, Restarts, check_same_rows
@@ -27,7 +28,6 @@ from dfwtrace.engines.spark.mapreduce.tasks import (
 from dfwtrace.engines.spark.session import Cluster
 from dfwtrace.engines.spark.survey import FrameRows
 from dfwtrace.engines.tree import Node, TreeSum
-from dfwtrace.rows import ArrayRows
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -13,9 +13,9 @@ from scipy.linalg import LinAlgError, cholesky, eigvalsh
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.finite import require_finite
-from dfwtrace.gradient import GradientOperator
-from dfwtrace.lanczos import GolubKahan
+from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.gradient import GradientOperator
+from dfwtrace.validation import require_finite
 
 #: Up to so many entries the gradient is gathered and σ₁ bounded without any doubt.
 DENSE_ENTRIES = 25_000_000
@@ -41,7 +41,7 @@ class Certificate:
     Attributes
     ----------
     gap : float
-        ⟨W, G⟩ + μ·sigma_bound + rounding, at least 0.
+        ⟨W, G⟩ + μ·sigma_bound, at least 0, plus rounding.
     sigma_bound : float
         Upper bound of σ₁(∇F(W)).
     rounding : float
@@ -105,7 +105,7 @@ def certify(
     if bound == 0.0:  # G = 0, as far as can be told: W is optimal
         return Certificate(0.0, 0.0, 0.0, method, probability)
     rounding = precision * (radius * bound + abs(inner) + abs(scale))
-    gap = require_finite(max(inner + radius * bound + rounding, 0.0), "the duality gap")
+    gap = require_finite(max(inner + radius * bound, 0.0) + rounding, "the duality gap")
     return Certificate(gap, bound, rounding, method, probability)
 
 

@@ -1,12 +1,12 @@
-"""Rows that count more than once, or less: their weights travel as the first column of y."""
+"""Weights of rows: they travel as the first column of y."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
+from dfwtrace.data.shards import Shard
 from dfwtrace.losses import UNWEIGHTED, Loss
-from dfwtrace.shards import Shard
 
 
 def join_weights(weights: Array, y: Array) -> FloatArray:
@@ -27,7 +27,7 @@ def split_targets(loss: Loss, shard: Shard, weighted: bool) -> tuple[Array, Arra
     if not weighted:
         return shard.targets, UNWEIGHTED
     joined = shard.targets
-    return loss.check_targets(own_targets(joined))[0], joined[:, 0].astype(shard.X.dtype)
+    return loss.as_targets(own_targets(joined)), joined[:, 0].astype(shard.X.dtype)
 
 
 def own_targets(joined: Array) -> Array:

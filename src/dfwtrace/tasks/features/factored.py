@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.losses import Loss
-from dfwtrace.lowrank import LowRankMatrix, RankOne
-from dfwtrace.shards import RowBlock, RowBlocks, Shard
-from dfwtrace.tasks.moments import feature_sums
-from dfwtrace.tasks.weights import split_targets, weight_of, weighted_rows
+from dfwtrace.data.shards import RowBlock, RowBlocks, Shard
+from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.tasks.features.representation import Representation
+from dfwtrace.tasks.features.weights import split_targets, weight_of, weighted_rows
+from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
 
 # Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
 _BLOCK_BYTES = 4 << 20
@@ -27,16 +27,22 @@ class FactoredState:
     weights: Array
     scores: LowRankMatrix
     b: FloatArray  # the intercept, which is added to every row of scores
-    told: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once they are known
+    known: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once computed
 
 
-class FactoredTask:
+class FactoredTask(Representation[FactoredState]):
     """Scores rebuilt block by block in every product: O(n(d + rm)) time, O(nr) memory."""
 
-    def __init__(self, loss: Loss, weighted: bool = False) -> None:
-        self.loss_on_scores, self.weighted = loss, weighted
-        self.quadratic = loss.quadratic
-        self.unsupported = () if loss.searchable else ("linesearch",)
+    @staticmethod
+    def estimate(w: Workload) -> Estimate:
+        narrow = min(w.d, w.m)
+        rank = min(w.epochs, 2 * narrow) if w.columns == 1 else min(2 * w.columns, narrow)
+        flops = FLOPS[w.itemsize] * w.n_jobs
+        rebuilt = 2.0 * w.n * (rank / 2) * w.m / flops + w.loss_seconds
+        epoch = (w.products + 2) * rebuilt + w.products * w.data_bytes / (BANDWIDTH * w.n_jobs)
+        epoch += w.block_seconds
+        epoch += w.gradient_seconds if w.gathers else 0.0
+        return Estimate(2.0 * w.n * rank * w.itemsize, rebuilt, w.round_seconds + epoch)
 
     def stats(
         self,
@@ -54,18 +60,14 @@ class FactoredTask:
 
     def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
         state.scores = state.scores.toward(self._image(state, atom), gamma)
-        state.told = None
+        state.known = None
         return state
 
     def shift(self, state: FactoredState, b: Array) -> FactoredState:
         """The state at the intercept b."""
         state.b = b
-        state.told = None
+        state.known = None
         return state
-
-    def first_moments(self, shard: Shard) -> FloatArray:
-        """[Σ x, Σ 1] over the rows, times their weights: the mean to centre X at."""
-        return feature_sums(shard, self.weighted)
 
     def balance(self, state: FactoredState) -> FloatArray:
         """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
@@ -74,7 +76,7 @@ class FactoredTask:
         for _, R, loss, product in self._evaluated(state):
             value, inner = value + loss, inner + product
             total += R.sum(axis=0, dtype=np.float64)
-        state.told = (value, inner)
+        state.known = (value, inner)
         weight = weight_of(state.weights, state.X.shape[0])
         return np.concatenate([[value, inner, weight], total])
 
@@ -98,7 +100,7 @@ class FactoredTask:
             value, inner = value + loss, inner + product
             products += block.transpose_times(R @ right)
             transposed += R.T @ images[block.rows]
-        state.told = (value, inner)
+        state.known = (value, inner)
         return np.concatenate([[value, inner], products.ravel(), transposed.ravel()])
 
     def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
@@ -113,10 +115,10 @@ class FactoredTask:
         return slope, curvature
 
     def loss(self, state: FactoredState) -> float:
-        return self._tell(state)[0]
+        return self._values(state)[0]
 
     def inner(self, state: FactoredState) -> float:
-        return self._tell(state)[1]
+        return self._values(state)[1]
 
     def gradient(self, state: FactoredState) -> FloatArray:
         shape = (state.X.shape[1], state.scores.shape[1])
@@ -154,13 +156,13 @@ class FactoredTask:
             )
             yield block, R, value, inner
 
-    def _tell(self, state: FactoredState) -> tuple[float, float]:
-        if state.told is None:
+    def _values(self, state: FactoredState) -> tuple[float, float]:
+        if state.known is None:
             value = inner = 0.0
             for _, _, loss, product in self._evaluated(state):
                 value, inner = value + loss, inner + product
-            state.told = (value, inner)
-        return state.told
+            state.known = (value, inner)
+        return state.known
 
     def _sum(
         self,

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.losses import Loss
-from dfwtrace.lowrank import LowRankMatrix, RankOne
-from dfwtrace.shards import ROWS_IN_BLOCK, RowBlocks, Shard
-from dfwtrace.tasks.moments import feature_sums
-from dfwtrace.tasks.weights import split_targets, weight_of, weighted_rows
+from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlocks, Shard
+from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.tasks.features.representation import Representation
+from dfwtrace.tasks.features.weights import split_targets, weight_of, weighted_rows
+from dfwtrace.tasks.planning import BANDWIDTH, Estimate, Workload
 
 # Bytes of scores that are made at once from dense features: they and the residual stay in cache.
 _PIECE_BYTES = 2 << 20
@@ -33,7 +33,7 @@ class ScoresState:
     R: Array
     product: Array  # R times `ahead`, which came out of the pass that made R
     ahead: Array
-    expected: Array  # what `ahead` shall be in the next such pass
+    expected: Array  # `ahead` of the next such pass
     b: Array  # the intercept, which is added to every row of scores
     value: float = 0.0
     inner: float = 0.0
@@ -52,13 +52,17 @@ class ScoresState:
         return self._image[1]
 
 
-class ImplicitTask:
+class ImplicitTask(Representation[ScoresState]):
     """Scores and residual (n×m) in memory; a product costs O(n(d + m)) and an update O(nm)."""
 
-    def __init__(self, loss: Loss, weighted: bool = False) -> None:
-        self.loss_on_scores, self.weighted = loss, weighted
-        self.quadratic = loss.quadratic
-        self.unsupported = () if loss.searchable else ("linesearch",)
+    @staticmethod
+    def estimate(w: Workload) -> Estimate:
+        bandwidth = BANDWIDTH * w.n_jobs
+        passes = w.products * (w.data_bytes + w.score_bytes) + 3 * w.score_bytes
+        epoch = passes / bandwidth + w.block_seconds + w.loss_seconds
+        epoch += w.gradient_seconds if w.gathers else 0.0
+        setup = w.score_bytes / bandwidth + w.loss_seconds
+        return Estimate(2.0 * w.score_bytes, setup, w.round_seconds + epoch)
 
     def stats(
         self,
@@ -144,10 +148,6 @@ class ImplicitTask:
             S, y, decay, q[rows], v, R, s.ahead, s.product[rows], weights, s.b
         )
 
-    def first_moments(self, shard: Shard) -> FloatArray:
-        """[Σ x, Σ 1] over the rows, times their weights: the mean to centre X at."""
-        return feature_sums(shard, self.weighted)
-
     def expect(self, state: ScoresState, v: Array) -> ScoresState:
         """After the next update comes the product ∇F_j v: let R v come out of the same pass."""
         state.expected = _cast(v, state)
@@ -166,7 +166,7 @@ class ImplicitTask:
         return total
 
     def tangent(self, state: ScoresState) -> FloatArray | None:
-        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors, if the last pass has told them."""
+        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors, if the last pass gave them."""
         if state.tangent is None:
             return None
         products, transposed = state.tangent
@@ -194,6 +194,13 @@ class ImplicitTask:
 
 class DenseTask(ImplicitTask):
     """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
+
+    @staticmethod
+    def estimate(w: Workload) -> Estimate:
+        passes = w.products * w.gradient_bytes * w.n_shards + 3 * w.score_bytes
+        epoch = passes / (BANDWIDTH * w.n_jobs) + w.loss_seconds + w.gradient_seconds
+        memory = 2.0 * w.score_bytes + w.gradient_bytes * w.n_shards
+        return Estimate(memory, w.gradient_seconds + w.loss_seconds, w.round_seconds + epoch)
 
     def _residual_is_new(self, state: ScoresState) -> ScoresState:
         state.grad = super().gradient(state)

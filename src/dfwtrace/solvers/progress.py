@@ -6,12 +6,19 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dfwtrace.history import Record
+from dfwtrace.result import Record
+
+
+class Display(Protocol):
+    """Shows records as they come."""
+
+    def show(self, record: Record) -> None:
+        """Show one more."""
 
 
 class Quiet:

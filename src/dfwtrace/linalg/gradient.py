@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from dfwtrace._typing import FloatArray
-from dfwtrace.engines import Ledger
-from dfwtrace.finite import require_finite
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.validation import require_finite
+
+
+class Shards(Protocol):
+    """Shards somewhere, which evaluate a method by name."""
+
+    @property
+    def shard_rows(self) -> list[int]:
+        """Number of rows of each shard."""
+
+    def sum(self, method: str, *args: Array | float) -> FloatArray:
+        """Sum of the replies of all shards."""
+
+    def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
+        """Replies of all shards, in their order."""
 
 
 class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class is untyped
@@ -16,7 +31,7 @@ class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class i
     Vectors and blocks of vectors go through the same rounds: ``G @ v``, ``G @ V``, ``G.T @ u``.
     """
 
-    def __init__(self, shape: tuple[int, int], workers: Ledger) -> None:
+    def __init__(self, shape: tuple[int, int], workers: Shards) -> None:
         super().__init__(np.dtype(np.float64), shape)
         self.workers = workers
         self.expected: tuple[int, int] | None = None
@@ -30,7 +45,7 @@ class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class i
         return require_finite(self.workers.sum("rmatvec", U), "the gradient")
 
     def expect(self, seed: int, t: int) -> None:
-        """The next update will be followed by the product with epoch t's v₀."""
+        """Announce that the next update is followed by the product with epoch t's v₀."""
         self.expected = (seed, t)
 
     def gather(self) -> FloatArray:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from typing import Any, ClassVar
 
 from dfwtrace._typing import Array, Matrix
+from dfwtrace.data.rows import Examined
 from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
-from dfwtrace.tasks.factored import FactoredTask
-from dfwtrace.tasks.gram import GramTask
-from dfwtrace.tasks.implicit import DenseTask, ImplicitTask
-from dfwtrace.tasks.weights import own_targets
-from dfwtrace.validation import describe
+from dfwtrace.tasks.features.factored import FactoredTask
+from dfwtrace.tasks.features.gram import GramTask
+from dfwtrace.tasks.features.implicit import DenseTask, ImplicitTask
+from dfwtrace.tasks.features.representation import Representation
+from dfwtrace.tasks.features.weights import own_targets
+from dfwtrace.tasks.planning import Plan, Workload, choose
+from dfwtrace.tasks.task import Objective, Task
+from dfwtrace.validation import as_floating, describe
 
 
-class ScoresTask:
+class ScoresTask(Objective):
     """F(W) = Σ_i ℓ(x_iᵀW, y_i) for any loss ℓ on a row of scores.
 
     Parameters
     ----------
     loss : Loss
-        See `dfwtrace.losses.Loss` for the two or three methods that a loss of one's own needs.
+        See `dfwtrace.losses.Loss` for the two or three methods that a custom loss needs.
+
+    Attributes
+    ----------
+    representations : tuple of str
+        Names of the forms that a shard can keep; see `dfwtrace.plan`.
 
     Examples
     --------
@@ -30,15 +38,13 @@ class ScoresTask:
     ('implicit', 'dense', 'factored')
     """
 
+    takes_scores = True
     representations: tuple[str, ...] = ("implicit", "dense", "factored")
-    #: c in K(t) = ⌊1 + c log t⌋ when the oracle is named "power-log" (the paper's experiments).
-    log_factor: float = 1.0
-
-    _forms: ClassVar[dict[str, Callable[[Loss, bool], Any]]] = {
+    _forms: ClassVar[dict[str, type[Representation[Any]]]] = {
+        "gram": GramTask,
         "implicit": ImplicitTask,
         "dense": DenseTask,
         "factored": FactoredTask,
-        "gram": lambda loss, weighted: GramTask(weighted),
     }
 
     def __init__(self, loss: Loss) -> None:
@@ -47,46 +53,57 @@ class ScoresTask:
         self.loss = loss
         self.weighted = False
 
+    @property
+    def name(self) -> str:
+        """Name of the loss."""
+        return self.loss.name
+
     def with_weights(self) -> ScoresTask:
         """The same task where the first column of y is the weight of each row."""
         other = copy(self)
         other.weighted = True
         return other
 
-    @property
-    def name(self) -> str:
-        return self.loss.name
-
-    def check(self, X: Matrix, y: Array | None) -> tuple[Matrix, Array]:
+    def examine(self, X: Matrix, y: Array | None) -> Examined:
         """Refuse targets that the loss cannot take; see `Loss.check_targets`."""
-        targets = self._examine(y)[0]
-        # With weights the targets stay as they are until the shards part them.
-        return X, targets if y is None or not self.weighted else y
-
-    def check_width(self, width: int, n_rows: int) -> None:
-        """Refuse what can only be told when all rows have been seen; see `Loss.check_width`."""
-        self.loss.check_width(width, n_rows)
-
-    def shape(self, X: Matrix, y: Array | None) -> tuple[int, int]:
-        """The shape (d, m) of W."""
-        return int(X.shape[1]), self._examine(y)[1]
-
-    def _examine(self, y: Array | None) -> tuple[Array, int]:
-        """The targets without their weights, and the width of the scores."""
+        X = as_floating(X)
         if y is None or not self.weighted:
-            return self.loss.check_targets(y)
+            targets, width = self.loss.check_targets(y)
+            return Examined(X, targets, (int(X.shape[1]), width))
         if y[:, 0].min() < 0.0:
             raise ValueError(f"sample_weight must not be negative, got {y[:, 0].min():g}.")
-        return self.loss.check_targets(own_targets(y))
+        # The targets stay with their weights until a shard parts them.
+        return Examined(X, y, (int(X.shape[1]), self.loss.check_targets(own_targets(y))[1]))
 
-    def represent(self, name: str) -> Any:
-        """The task in one of its `representations`: an object with the methods of `Task`."""
+    def check_width(self, width: int, n_rows: int) -> None:
+        """Refuse what only all rows together show; see `Loss.check_width`."""
+        self.loss.check_width(width, n_rows)
+
+    def represent(self, name: str) -> Representation[Any]:
+        """The task in one of its `representations`."""
         if not isinstance(name, str) or name not in self.representations:
             raise ValueError(
                 f"representation must be one of {', '.join(self.representations)} or auto for "
                 f"{self.name}, got {describe(name)}."
             )
         return self._forms[name](self.loss, self.weighted)
+
+    def plan(
+        self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
+    ) -> tuple[Task[Any], Plan]:
+        """The representation to take, and why."""
+        if not isinstance(asked, str) or asked != "auto":
+            self.represent(asked)  # refuses what the task does not have
+        forms = {name: self._forms[name] for name in self.representations}
+        if intercept and workload.local:
+            forms = {name: form for name, form in forms.items() if form.centres_shards}
+            if asked != "auto" and asked not in forms:
+                raise ValueError(
+                    f"representation must not be {asked} for lmo='sva' with an intercept."
+                )
+        estimates = {name: form.estimate for name, form in forms.items()}
+        plan = choose(estimates, workload, asked, free_memory)
+        return self.represent(plan.representation), plan
 
 
 class LeastSquares(ScoresTask):

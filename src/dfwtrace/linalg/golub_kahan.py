@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.finite import require_finite
+from dfwtrace.validation import require_finite
 
 _EPS = float(np.finfo(np.float64).eps)
 

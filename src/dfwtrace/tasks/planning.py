@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 # What one core of a present-day machine does. They are fixed, not measured, so that the choice
 # (and with it the bits of the result) does not change from run to run.
-_FLOPS = {4: 60e9, 8: 30e9}  # matrix products, by bytes of a number
+FLOPS = {4: 60e9, 8: 30e9}  # matrix products, by bytes of a number
+BANDWIDTH = 12e9  # bytes
 _SPARSE_FLOPS = 1e9
-_BANDWIDTH = 12e9  # bytes
 _LOSS_SECONDS = 5e-10  # to evaluate the loss on one score
 _ROUND_SECONDS = 2e-5
 
@@ -29,18 +30,21 @@ class Workload:
     stored : int
         Numbers stored in X: n·d if dense, the non-zeros if sparse.
     sparse : bool
+        Whether X is.
     itemsize : int
         Bytes of one number of X.
     epochs : int
+        Largest number of epochs.
     products : float
         Products with the gradient in an epoch, 2K.
-    columns : int
-        Vectors that are multiplied at once.
     gathers : bool
         Whether the oracle gathers the dense gradient instead.
     local : bool
         Whether every shard must keep a gradient of its own.
     n_shards, n_jobs : int
+        Logical shards, and threads that work on them.
+    columns : int, default=1
+        Vectors that are multiplied at once.
     """
 
     n: int
@@ -57,16 +61,72 @@ class Workload:
     n_jobs: int
     columns: int = 1
 
+    @property
+    def flops(self) -> float:
+        """Operations a second in products with X."""
+        return (_SPARSE_FLOPS if self.sparse else FLOPS[self.itemsize]) * self.n_jobs
+
+    @property
+    def data_bytes(self) -> float:
+        """Memory of the features' numbers."""
+        return self.stored * self.itemsize
+
+    @property
+    def score_bytes(self) -> float:
+        """Memory of the n×m scores."""
+        return self.n * self.m * self.itemsize
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Memory of a dense d×m gradient."""
+        return self.d * self.m * 8
+
+    @property
+    def gradient_seconds(self) -> float:
+        """Time to form the dense gradient XᵀR."""
+        return 2.0 * self.stored * self.m / self.flops
+
+    @property
+    def loss_seconds(self) -> float:
+        """Time to evaluate the loss on all scores."""
+        return self.n * self.m * _LOSS_SECONDS / self.n_jobs
+
+    @property
+    def round_seconds(self) -> float:
+        """Time of an epoch's rounds apart from the arithmetic."""
+        return _ROUND_SECONDS * (self.products + 4)
+
+    @property
+    def block_seconds(self) -> float:
+        """Arithmetic of an epoch's products with blocks of several vectors, 0 for single ones.
+
+        They are bound by arithmetic, not by memory, and each epoch builds the scores again from as
+        many columns.
+        """
+        if self.columns == 1:
+            return 0.0
+        scores = self.n * self.m / (FLOPS[self.itemsize] * self.n_jobs)
+        return (self.products + 1) * 2.0 * self.columns * (self.stored / self.flops + scores)
+
 
 @dataclass(frozen=True)
-class Cost:
-    """An estimate: bytes beyond the data themselves, seconds once, seconds an epoch."""
+class Estimate:
+    """An estimate: bytes beyond the data themselves, seconds once, seconds an epoch.
+
+    Attributes
+    ----------
+    memory : float
+        In bytes.
+    setup, epoch : float
+        In seconds.
+    """
 
     memory: float
     setup: float
     epoch: float
 
     def total(self, epochs: int) -> float:
+        """Seconds of a run."""
         return self.setup + epochs * self.epoch
 
 
@@ -77,15 +137,24 @@ class Plan:
     Attributes
     ----------
     representation : str
+        Its name.
     reason : str
-    costs : dict of str to Cost
-        By representation. Empty for a task of the user's own, which has only its own form.
+        Why it was taken.
+    costs : dict of str to Estimate
+        By representation. Empty for a custom task, which has only its own form.
     workload : Workload
+        The sizes that costs depend on.
+
+    Examples
+    --------
+    >>> import numpy as np, dfwtrace as dt
+    >>> dt.plan(dt.LeastSquares(), np.ones((10_000, 20)), np.ones((10_000, 5))).representation
+    'gram'
     """
 
     representation: str
     reason: str
-    costs: dict[str, Cost]
+    costs: dict[str, Estimate]
     workload: Workload
 
     def __str__(self) -> str:
@@ -110,70 +179,34 @@ class Plan:
         return "\n".join(lines)
 
 
-def estimate(name: str, w: Workload) -> Cost:
-    """What a representation would cost, from its passes over memory and its matrix products."""
-    flops = (_SPARSE_FLOPS if w.sparse else _FLOPS[w.itemsize]) * w.n_jobs
-    bandwidth = _BANDWIDTH * w.n_jobs
-    X, scores, W = w.stored * w.itemsize, w.n * w.m * w.itemsize, w.d * w.m * 8
-    evaluation = w.n * w.m * _LOSS_SECONDS / w.n_jobs
-    gradient = 2.0 * w.stored * w.m / flops
-    states = w.n_shards if w.local else 1
-    # Products with several vectors at once are bound by the arithmetic, not by the memory, and each
-    # epoch builds the scores anew from as many columns.
-    block = 0.0
-    if w.columns > 1:
-        thin = 2.0 * w.columns * (w.stored / flops + w.n * w.m / (_FLOPS[w.itemsize] * w.n_jobs))
-        block = (w.products + 1) * thin
-    rounds = _ROUND_SECONDS * (w.products + 4)
-    if name == "gram":
-        # XᵀX costs half of a product where BLAS knows that it is symmetric.
-        setup = w.stored * (w.stored / w.n if w.sparse else w.d) / flops + gradient
-        passes = (w.products + 1) * W + 4 * W + 8 * w.d**2
-        if w.columns > 1:
-            block = (w.products + 1) * 2.0 * w.columns * (w.d**2 + w.d * w.m) / _FLOPS[8]
-        memory = (8.0 * w.d**2 + 2 * W) * states + w.n_shards * (8.0 * w.d**2 + W)
-        return Cost(memory, setup, rounds + block + passes * states / _BANDWIDTH)
-    if name == "implicit":
-        passes = w.products * (X + scores) + 3 * scores
-        epoch = passes / bandwidth + block + evaluation + (gradient if w.gathers else 0.0)
-        return Cost(2.0 * scores, scores / bandwidth + evaluation, rounds + epoch)
-    if name == "dense":
-        passes = w.products * W * w.n_shards + 3 * scores
-        epoch = passes / bandwidth + evaluation + gradient
-        return Cost(2.0 * scores + W * w.n_shards, gradient + evaluation, rounds + epoch)
-    rank = min(w.epochs, 2 * min(w.d, w.m)) if w.columns == 1 else min(2 * w.columns, w.d, w.m)
-    blocks = 2.0 * w.n * (rank / 2) * w.m / (_FLOPS[w.itemsize] * w.n_jobs) + evaluation
-    epoch = (w.products + 2) * blocks + w.products * X / bandwidth + block
-    epoch += gradient if w.gathers else 0.0
-    return Cost(2.0 * w.n * rank * w.itemsize, blocks, rounds + epoch)
-
-
 def choose(
-    representations: tuple[str, ...], workload: Workload, asked: str, free_memory: float | None
+    estimates: Mapping[str, Callable[[Workload], Estimate]],
+    workload: Workload,
+    asked: str,
+    free_memory: float | None,
 ) -> Plan:
-    """The quickest representation that fits into memory, or the one that was asked for."""
-    costs = {name: estimate(name, workload) for name in representations}
+    """The fastest representation that fits into memory, or the one that was asked for."""
+    costs = {name: estimate(workload) for name, estimate in estimates.items()}
     if asked != "auto":
         return Plan(asked, "asked for", costs, workload)
     budget = float("inf") if free_memory is None else _MEMORY_SHARE * free_memory
-    fitting = [name for name in representations if costs[name].memory <= budget]
+    fitting = [name for name in costs if costs[name].memory <= budget]
     if not fitting:
-        smallest = min(representations, key=lambda name: costs[name].memory)
+        smallest = min(costs, key=lambda name: costs[name].memory)
         reason = f"the smallest, though it may not fit into {_size(budget)} of free memory"
         return Plan(smallest, reason, costs, workload)
     # On one thread, whatever there are: the choice must not change the bits with the threads.
     alone = replace(workload, n_jobs=1)
-    best = min(fitting, key=lambda name: estimate(name, alone).total(workload.epochs))
+    best = min(fitting, key=lambda name: estimates[name](alone).total(workload.epochs))
     reason = f"the least time over {workload.epochs} epochs"
-    if len(fitting) < len(representations):
+    if len(fitting) < len(costs):
         reason += f" of those that fit into {_size(budget)} of free memory"
     return Plan(best, reason, costs, workload)
 
 
 def free_memory() -> float | None:
-    """Bytes that can be had without swapping, where the system tells."""
-    told = [bytes_free for bytes_free in (_machine_free(), _container_free()) if bytes_free]
-    return min(told, default=None)
+    """Bytes available without swapping, where the system reports them."""
+    return min(filter(None, (_machine_free(), _container_free())), default=None)
 
 
 def _machine_free() -> float | None:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, slice_rows
 from dfwtrace.losses import inner_product
-from dfwtrace.lowrank import LowRankMatrix
-from dfwtrace.shards import ROWS_IN_BLOCK, Shard, slice_rows
-
-
-class Centre(NamedTuple):
-    """A point that rows are centred at: of the features and of the targets."""
-
-    x: FloatArray
-    y: FloatArray
-
-    def intercept(self, W: LowRankMatrix) -> FloatArray:
-        """b with which the scores of x are y: b = y - xᵀW."""
-        b: FloatArray = self.y - ((self.x @ W.U) * W.s) @ W.V.T
-        return b
+from dfwtrace.tasks.task import Centre
 
 
 class Moments:
@@ -111,30 +97,12 @@ class Moments:
         return centred, Centre(x_sum / n, y_sum / n)
 
 
-def first_moments(shard: Shard, weighted: bool) -> FloatArray:
-    """[Σ x, Σ y, Σ 1], each row times its weight."""
-    Y, weights = shard.targets, _weights(shard, weighted)
-    sums = feature_sums(shard, weighted)
-    targets = (Y[:, 1:] if weighted else Y).astype(np.float64, copy=False)
-    return np.concatenate([sums[:-1], weights @ targets, sums[-1:]])
-
-
-def feature_sums(shard: Shard, weighted: bool) -> FloatArray:
-    """[Σ x, Σ 1], each row times its weight."""
-    weights, total = _weights(shard, weighted), np.zeros(shard.X.shape[1])
-    for start in range(0, shard.n_rows, ROWS_IN_BLOCK):
-        stop = min(start + ROWS_IN_BLOCK, shard.n_rows)
-        total += slice_rows(shard.X, start, stop).T.astype(np.float64) @ weights[start:stop]
-    return np.append(total, weights.sum())
-
-
-def _weights(shard: Shard, weighted: bool) -> FloatArray:
-    return shard.targets[:, 0].astype(np.float64) if weighted else np.ones(shard.n_rows)
-
-
 def _centred(X: Matrix, Y: Array, centre: Array) -> tuple[Matrix, Array]:
-    """[X - x₀, 1] and Y - y₀; the x₀ of a sparse X must be 0."""
+    """[X - x₀, 1] and Y - y₀; entries of a sparse X change where x₀ is not 0."""
     d, ones = X.shape[1], np.ones((X.shape[0], 1))
-    if sp.issparse(X):
-        return sp.hstack([X.astype(np.float64), sp.csr_array(ones)], format="csr"), Y - centre[d:]
-    return np.hstack([X - centre[:d], ones]), Y - centre[d:]
+    if not sp.issparse(X):
+        return np.hstack([X - centre[:d], ones]), Y - centre[d:]
+    X = X.astype(np.float64)
+    if centre[:d].any():
+        X = X - sp.csr_array(ones) @ sp.csr_array(centre[None, :d])
+    return sp.hstack([X, sp.csr_array(ones)], format="csr"), Y - centre[d:]

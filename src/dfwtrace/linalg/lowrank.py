@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray, Matrix
-from dfwtrace.columns import Columns
 from dfwtrace.validation import check_count
 
 #: `to_dense` refuses to build more than this many bytes unless it is told to.
@@ -81,12 +80,12 @@ class LowRankMatrix:
             )
         if np.any(weights < 0):
             U = U * np.where(weights < 0, -1.0, 1.0).astype(U.dtype)
-        self._factors = Columns(U, np.abs(weights), V, capacity=weights.size)
+        self._factors = _Columns(U, np.abs(weights), V, capacity=weights.size)
         self._rank = weights.size
         self._scale = 1.0
 
     @classmethod
-    def _sharing(cls, factors: Columns, rank: int, scale: float) -> LowRankMatrix:
+    def _sharing(cls, factors: _Columns, rank: int, scale: float) -> LowRankMatrix:
         matrix = cls.__new__(cls)
         matrix._factors, matrix._rank, matrix._scale = factors, rank, scale
         return matrix
@@ -294,6 +293,31 @@ class LowRankMatrix:
     def __repr__(self) -> str:
         d, m = self.shape
         return f"LowRankMatrix({d}×{m}, rank ≤ {self.rank})"
+
+
+class _Columns:
+    """Columns of U and V with their weights; successive iterates share this memory."""
+
+    def __init__(self, U: Array, weights: FloatArray, V: Array, capacity: int) -> None:
+        self.used = weights.size
+        self.U = np.empty((U.shape[0], capacity), dtype=U.dtype, order="F")
+        self.V = np.empty((V.shape[0], capacity), dtype=V.dtype, order="F")
+        self.weights = np.empty(capacity)
+        self.U[:, : self.used] = U
+        self.V[:, : self.used] = V
+        self.weights[: self.used] = weights
+
+    def append(self, after: int, u: Array, weight: float, v: Array) -> _Columns:
+        """Put a column behind the first `after` ones, in place if no other iterate has done so."""
+        columns = self
+        if after != self.used or after == self.weights.size:
+            first, capacity = slice(after), max(8, 2 * (after + 1))
+            columns = _Columns(self.U[:, first], self.weights[first], self.V[:, first], capacity)
+        columns.U[:, after] = u
+        columns.V[:, after] = v
+        columns.weights[after] = weight
+        columns.used = after + 1
+        return columns
 
 
 def _floating(factor: Any) -> Array:

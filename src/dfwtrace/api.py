@@ -1,0 +1,521 @@
+"""`solve`, `plan` and `path`: the order of the steps, from arguments to a result."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dfwtrace import checkpoints
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.checkpoints import Checkpoint
+from dfwtrace.data.rows import ArrayRows, Facts
+from dfwtrace.data.shards import Shard
+from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.lmo import LMO
+from dfwtrace.result import Path, Result
+from dfwtrace.solvers import Callback, Problem, Runner, Solver, StoppingCriteria, resolve
+from dfwtrace.solvers.steps import Step
+from dfwtrace.tasks import Objective, as_task, join_weights, missing_methods
+from dfwtrace.tasks.features.gram import random_folds
+from dfwtrace.tasks.planning import Plan, Workload, free_memory
+from dfwtrace.validation import (
+    check_count,
+    check_features,
+    check_positive,
+    check_targets,
+    check_weights,
+    describe,
+)
+
+_log = logging.getLogger("dfwtrace")
+
+
+def solve(
+    task: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    radius: float,
+    features: str | Sequence[str] | None = None,
+    label: str | Sequence[str] | None = None,
+    sample_weight: Any = None,
+    intercept: bool = False,
+    solver: str = "dfw",
+    lmo: str | LMO | None = None,
+    step: str | float | Callable[[int], float] | Step | None = None,
+    epochs: int | None = None,
+    tol: float | None = None,
+    max_time: float | None = None,
+    certify_every: int | None = None,
+    representation: str = "auto",
+    engine: Engine | None = None,
+    start: LowRankMatrix | None = None,
+    seed: int = 0,
+    callback: Callback | None = None,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Minimise F(W) over the matrices with ‖W‖_* ≤ radius.
+
+    Parameters
+    ----------
+    task : LeastSquares, Multinomial, ScoresTask, or a custom task
+        What F is; see `dfwtrace.Task` for the methods that a task has.
+    X : array, memmap or sparse matrix of shape (n, d), or Spark DataFrame
+        Features. float32 and float64 are kept as they come; sums are float64.
+    y : array
+        Targets: of shape (n, m) for `LeastSquares`, class labels from 0 for `Multinomial`.
+    radius : float
+        μ, the bound of the trace norm.
+    features : str or list of str, optional
+        Where X is a DataFrame: its column of features, an array of numbers or a vector of
+        `pyspark.ml`, or the list of its numeric columns; "features" by default.
+    label : str or list of str, optional
+        Where X is a DataFrame: its column of labels or targets, or the list of target columns.
+    sample_weight : array of shape (n,), or str, optional
+        What each row counts; a weight of 2 is the same as the row twice. Where X is a DataFrame,
+        the name of the column. For tasks made of a loss on scores.
+    intercept : bool
+        Add a free b ∈ Rᵐ to every row of scores, XW + 1bᵀ, which is not constrained. For
+        tasks made of a loss on scores.
+    solver : {"dfw", "accelerated"}
+        DFW-Trace, the paper's; or quasi-Newton and projected gradient steps on the factors of W,
+        which reach a small gap far sooner.
+    lmo : str or object, optional
+        For "dfw", the oracle: "power-1", "power-2", "power-log" (the default), "power-linear",
+        "naive", "sva", "lanczos", or one made with `dfwtrace.lmo`, such as
+        ``lmo.Power(lmo.Constant(3), start="previous")``.
+    step : {"linesearch", "harmonic"}, float or callable, optional
+        For "dfw", γ of an epoch: a line search (the default), 2/(t+2), a constant, or a function of
+        t = 0, 1, ….
+    epochs : int, optional
+        Largest number of epochs; 100 for "dfw", 1000 for "accelerated".
+    tol : float, optional
+        Stop when the certified gap is at most tol·|F(0)|; for "accelerated" 1e-4 by default.
+    max_time : float, optional
+        Wall-clock limit in seconds, checked after each epoch.
+    certify_every : int, optional
+        Certify the gap every `certify_every` epochs, and at the end in any case.
+    representation : {"auto", "gram", "implicit", "dense", "factored"}
+        What a shard keeps; see `dfwtrace.plan`.
+    engine : Engine, optional
+        Where the shards live; `LocalEngine()` by default, `SparkEngine` for a DataFrame.
+    start : LowRankMatrix, optional
+        W to start from, with ‖start‖_* ≤ radius; zero by default.
+    seed : int
+        The seed that all workers share.
+    callback : callable, optional
+        Called as ``callback(W, record)`` after every epoch. A mapping that it returns is added to
+        the record; True ends the run with status "stopped".
+    checkpoint : str, path or Checkpoint, optional
+        A file that the run is written to every 30 seconds, or as `Checkpoint` says. If it exists,
+        the run goes on from there, to the same bits as one that was never stopped. A checkpoint of
+        other data, another radius or shard plan is refused.
+    progress : bool, optional
+        Show a progress bar; by default, if standard error is a terminal.
+
+    Returns
+    -------
+    Result
+        With ``W``, ``intercept``, ``objective``, ``gap``, ``status`` and ``history``. Ctrl-C
+        returns the best iterate so far with status "interrupted"; before the first epoch it is
+        raised as usual.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> X, Y, W_true = dt.datasets.make_multitask(n=500, d=20, m=15, rank=3, seed=0)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=500, tol=0.05)
+    >>> result.status, result.gap <= 0.05 * result.objective_at_zero
+    ('optimal', True)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="accelerated", tol=1e-6)
+    >>> result.status, result.relative_gap <= 1e-6
+    ('optimal', True)
+    """
+    began = time.perf_counter()
+    radius, seed = check_positive("radius", radius), check_count("seed", seed, 0)
+    task = as_task(task)
+    method = resolve(solver, lmo, step, task.log_factor)
+    criteria = StoppingCriteria(
+        method.default_epochs if epochs is None else epochs,
+        method.default_tol if tol is None else tol,
+        max_time,
+        certify_every,
+    )
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, got {describe(callback)}.")
+    saving = checkpoints.resolve(checkpoint)
+    columns = _Columns(features, label, sample_weight)
+    problem = _problem(
+        task, X, y, columns, method, criteria.epochs, representation, engine, intercept
+    )
+    _check_methods(problem, method, criteria.tol)
+    # One thread here too, so that the bits depend neither on the engine nor on the machine.
+    with single_threaded_blas():
+        W = _check_start(start, problem.shape, radius)
+        with closing(problem.start(digest=saving is not None)):
+            runner = Runner(
+                problem,
+                method,
+                criteria,
+                callback=callback,
+                progress=progress,
+                checkpoint=saving,
+                began=began,
+            )
+            return runner.run(radius, W, seed)
+
+
+def plan(
+    task: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    features: str | Sequence[str] | None = None,
+    label: str | Sequence[str] | None = None,
+    solver: str = "dfw",
+    lmo: str | LMO | None = None,
+    epochs: int | None = None,
+    representation: str = "auto",
+    engine: Engine | None = None,
+) -> Plan:
+    """Which representation `solve` would take, with the estimated memory and time of all of them.
+
+    Parameters
+    ----------
+    task, X, y, features, label, solver, lmo, epochs, representation, engine
+        As for `solve`; the others have no influence.
+
+    Returns
+    -------
+    Plan
+        ``str(plan)`` is a table.
+
+    Examples
+    --------
+    >>> import numpy as np, dfwtrace as dt
+    >>> choice = dt.plan(dt.LeastSquares(), np.ones((10_000, 20)), np.ones((10_000, 5)))
+    >>> choice.representation
+    'gram'
+    >>> print(choice)  # doctest: +ELLIPSIS
+    gram: the least time over 100 epochs...
+    """
+    task = as_task(task)
+    method = resolve(solver, lmo, None, task.log_factor)
+    epochs = check_count("epochs", method.default_epochs if epochs is None else epochs, 0)
+    columns = _Columns(features, label)
+    return _problem(task, X, y, columns, method, epochs, representation, engine).plan
+
+
+def path(
+    task: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    radii: Sequence[float] | FloatArray,
+    folds: int | Sequence[int] | None = None,
+    features: str | Sequence[str] | None = None,
+    label: str | Sequence[str] | None = None,
+    sample_weight: Any = None,
+    intercept: bool = False,
+    tol: float | None = 1e-4,
+    epochs: int = 1000,
+    max_time: float | None = None,
+    representation: str = "auto",
+    engine: Engine | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Path:
+    """Solve for many radii, from the smallest to the largest, each from the one before.
+
+    The data are read, cut into shards and sent to the workers once. Least squares in gram form sums
+    its second moments once; those of a fold's training rows are the total less the fold's own, so
+    that all folds and all radii together take one pass over the data.
+
+    Parameters
+    ----------
+    task, X, y, features, label, sample_weight, intercept
+        As for `solve`.
+    representation, engine, seed, progress
+        As for `solve`. The solver is "accelerated".
+    radii : sequence of float
+        In any order.
+    folds : int or array of shape (n,), optional
+        Also validate each radius on so many folds of the rows, made at random; or on these: the
+        number of each row's fold, from 0. A row with a negative number is in no fold: all runs
+        learn from it.
+    tol : float
+        Relative gap that each run is certified to.
+    epochs : int
+        Epochs of each run at the most.
+    max_time : float, optional
+        Seconds of each run at the most.
+
+    Returns
+    -------
+    Path
+        With ``results`` in the order of `radii`, and ``validation``.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> X, Y, W = dt.datasets.make_multitask(n=300, d=15, m=10, rank=2, noise=0.3, seed=0)
+    >>> path = dt.path(dt.LeastSquares(), X, Y, radii=[0.1, 0.3, 1.0, 3.0], folds=5)
+    >>> [result.status for result in path.results]
+    ['optimal', 'optimal', 'optimal', 'optimal']
+    >>> path.radii[path.best]
+    np.float64(1.0)
+    """
+    checked, seed = _check_radii(radii), check_count("seed", seed, 0)
+    task, method = as_task(task), resolve("accelerated")
+    criteria = StoppingCriteria(epochs, tol, max_time)
+    columns = _Columns(features, label, sample_weight)
+    problem = _problem(
+        task, X, y, columns, method, criteria.epochs, representation, engine, intercept
+    )
+    _check_methods(problem, method, criteria.tol)
+    cut = None if folds is None else _Cut.checked(problem, folds, seed)
+
+    def along(problem: Problem) -> list[Result]:
+        """A result for each radius; the runs go from the smallest to the largest."""
+        results: dict[int, Result] = {}
+        W = LowRankMatrix.zeros(problem.shape)
+        for number in np.argsort(checked, kind="stable"):
+            runner = Runner(problem, method, criteria, progress=progress)
+            result = runner.run(float(checked[number]), W, seed)
+            if result.status == "interrupted":  # Ctrl-C ends the path, not one of its runs
+                raise KeyboardInterrupt
+            results[int(number)], W = result, result.W
+        return [results[number] for number in range(len(checked))]
+
+    with single_threaded_blas():
+        if cut is not None and problem.task.supports("summarise_folds"):
+            return _path_by_sums(problem, checked, cut, along)
+        with closing(problem.start()):
+            results = along(problem)
+        if cut is None:
+            return Path(checked, results)
+        of_folds, losses = [], []
+        for learn, validate in cut.splits(problem):
+            with closing(_part(problem, learn).start()) as part:
+                of_folds.append(along(part))
+            losses.append(_mean_losses(problem, of_folds[-1], validate))
+        return Path(checked, results, np.column_stack(losses), of_folds)
+
+
+class _Columns(NamedTuple):
+    """Where a DataFrame's features and targets are, and weights of rows, as given."""
+
+    features: Any = None
+    label: Any = None
+    sample_weight: Any = None
+
+
+def _problem(
+    task: Objective,
+    X: Any,
+    y: Any,
+    columns: _Columns,
+    solver: Solver,
+    epochs: int,
+    representation: str,
+    engine: Engine | None,
+    intercept: bool = False,
+) -> Problem:
+    """Check the data, choose the representation, and put the problem together."""
+    if not isinstance(intercept, bool | np.bool_):
+        raise TypeError(f"intercept must be True or False, got {describe(intercept)}.")
+    if engine is None:
+        engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
+    if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
+        raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
+    weighted = columns.sample_weight is not None
+    for name, wanted in (("intercept", intercept), ("sample_weight", weighted)):
+        if wanted and not task.takes_scores:
+            raise TypeError(
+                f"{name} needs a task made of a loss on scores, such as Multinomial(), "
+                f"got {describe(task)}."
+            )
+    if weighted:
+        task = task.with_weights()
+    rows = (_frame_rows if is_frame(X) else _array_rows)(task, X, y, columns, engine)
+    facts: Facts = rows.facts
+    task.check_width(facts.shape[1], facts.n_rows)
+    workload = Workload(
+        n=facts.n_rows,
+        d=facts.shape[0],
+        m=facts.shape[1],
+        stored=facts.stored,
+        sparse=facts.sparse,
+        itemsize=int(facts.dtype.itemsize),
+        epochs=epochs,
+        products=solver.mean_products(epochs),
+        columns=solver.columns,
+        gathers=solver.gathers,
+        local=solver.local,
+        n_shards=engine.n_shards,
+        n_jobs=int(getattr(engine, "n_jobs", 1)),
+    )
+    # Nothing is known here of a cluster's memory.
+    free = free_memory() if isinstance(engine, LocalEngine) else None
+    form, plan = task.plan(workload, representation, free, bool(intercept))
+    _log.info("representation %s", plan)
+    return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
+
+
+def _array_rows(task: Objective, X: Any, y: Any, columns: _Columns, engine: Engine) -> ArrayRows:
+    for name, given in (("features", columns.features), ("label", columns.label)):
+        if given is not None:
+            raise TypeError(f"{name} names columns of a Spark DataFrame, but X is {describe(X)}.")
+    X = check_features(X)
+    y = check_targets(y, X.shape[0])
+    if columns.sample_weight is not None:
+        weights = check_weights(columns.sample_weight, X.shape[0])
+        y = None if y is None else join_weights(weights, y)
+    return ArrayRows.examined(X, y, task.examine)
+
+
+def _frame_rows(task: Objective, X: Any, y: Any, columns: _Columns, engine: Engine) -> Any:
+    features, label, sample_weight = columns
+    if sample_weight is not None:
+        if not isinstance(sample_weight, str):
+            raise TypeError(
+                "sample_weight must be the name of a column where X is a DataFrame, "
+                f"got {describe(sample_weight)}."
+            )
+        # Weights travel as the first column of the targets.
+        label = [sample_weight, *([label] if isinstance(label, str) else list(label or ()))]
+    survey = getattr(engine, "survey", None)
+    if not callable(survey):
+        raise TypeError(
+            f"engine must be one for Spark, such as SparkEngine(spark), where X is a DataFrame, "
+            f"got {describe(engine)}."
+        )
+    if y is not None:
+        raise TypeError("y must be None where X is a DataFrame: label names the column.")
+    if label is None and task.takes_scores:
+        raise TypeError("label is missing: it names the column, or the columns, of the targets.")
+    return survey(X, features, label, task.examine)
+
+
+def _check_methods(problem: Problem, solver: Solver, tol: float | None) -> None:
+    """Refuse a task that lacks what the solver or the tolerance needs."""
+    needed = {*solver.needs, *(("loss",) if tol is not None else ())}
+    missing = missing_methods(problem.task, sorted(needed))
+    if missing:
+        raise TypeError(f"task lacks the method {missing[0]!r}, which this run needs.")
+
+
+def _check_start(
+    start: LowRankMatrix | None, shape: tuple[int, int], radius: float
+) -> LowRankMatrix:
+    if start is None:
+        return LowRankMatrix.zeros(shape)
+    if not isinstance(start, LowRankMatrix):
+        raise TypeError(f"start must be a LowRankMatrix, got {type(start).__name__}.")
+    if start.shape != shape:
+        raise ValueError(f"start must have shape {shape}, got {start.shape}.")
+    if not all(np.isfinite(factor).all() for factor in (start.U, start.s, start.V)):
+        raise ValueError("start must be finite, but holds NaN or infinity.")
+    if not start.trace_norm <= radius * (1.0 + 1e-9):
+        raise ValueError(
+            f"start must have a trace norm of at most radius = {radius}, got {start.trace_norm}."
+        )
+    return start.compress()
+
+
+def _check_radii(radii: Any) -> FloatArray:
+    if isinstance(radii, str | bytes) or not np.iterable(radii):
+        raise TypeError(f"radii must be a list of positive numbers, got {describe(radii)}.")
+    checked = np.array([check_positive("radii", radius) for radius in radii])
+    if checked.size == 0:
+        raise ValueError("radii must hold at least one number, got none.")
+    return checked
+
+
+class _Cut(NamedTuple):
+    """How rows are cut into folds: at random from a seed, or as given for each row."""
+
+    n_folds: int
+    seed: int
+    fold_of: FloatArray  # empty if at random
+
+    @classmethod
+    def checked(cls, problem: Problem, folds: Any, seed: int) -> _Cut:
+        n_rows = problem.rows.facts.n_rows
+        if np.ndim(folds) == 0:
+            cut = cls(check_count("folds", folds, 2), seed, np.zeros(0))
+            if cut.n_folds > n_rows:
+                raise ValueError(f"folds must be at most the {n_rows} rows, got {folds}.")
+        else:
+            given = np.asarray(folds)
+            if given.dtype.kind not in "iu" or given.shape != (n_rows,):
+                raise ValueError(
+                    f"folds must be a whole number for each of the {n_rows} rows, "
+                    f"got shape {given.shape} of {given.dtype}."
+                )
+            cut = cls(int(given.max()) + 1, seed, given.astype(np.float64))
+            sizes = np.bincount(given[given >= 0], minlength=cut.n_folds)
+            if cut.n_folds < 1 or not sizes.min() > 0 or sizes.max() == n_rows:
+                raise ValueError("folds must number the folds from 0 without gaps, each with rows.")
+        here = isinstance(problem.rows, ArrayRows)
+        if not here and not problem.task.supports("summarise_folds"):
+            raise TypeError(
+                "folds of a DataFrame need a task in gram form, such as LeastSquares(); validate "
+                "others on a part of the DataFrame that is set aside."
+            )
+        return cut
+
+    def splits(self, problem: Problem) -> Iterator[tuple[Array, Array]]:
+        """Row numbers to learn from and to validate on, for each fold."""
+        rows, fold_of = problem.rows, self.fold_of
+        if not fold_of.size:
+            fold_of = random_folds(Shard(0, rows.X, rows.y), self.n_folds, self.seed)
+        for fold in range(self.n_folds):
+            yield np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+
+
+def _path_by_sums(
+    problem: Problem, radii: FloatArray, cut: _Cut, along: Callable[[Problem], list[Result]]
+) -> Path:
+    """All runs on the statistics of the folds, which add up to those of all rows."""
+    sums, shard_rows = problem.fold_sums(*cut)
+
+    def results_of(without: int | None) -> list[Result]:
+        with closing(problem.summed(sums.summary(without), shard_rows)) as part:
+            return along(part)
+
+    results = results_of(None)
+    losses, of_folds = np.empty((len(radii), cut.n_folds)), []
+    for fold in range(cut.n_folds):
+        of_folds.append(results_of(fold))
+        losses[:, fold] = [sums.mean_loss(fold, r.W, r.intercept) for r in of_folds[-1]]
+    return Path(radii, results, losses, of_folds)
+
+
+def _part(problem: Problem, learn: Array) -> Problem:
+    """The problem on some of the rows."""
+    rows = problem.rows
+    facts = replace(rows.facts, n_rows=len(learn))
+    part = ArrayRows(rows.X[learn], None if rows.y is None else rows.y[learn], facts)
+    return problem.on(part)
+
+
+def _mean_losses(problem: Problem, results: list[Result], validate: Array) -> list[float]:
+    """The mean loss on the rows left out, for each radius."""
+    rows, task = problem.rows, problem.task
+    held_out = Shard(0, rows.X[validate], None if rows.y is None else rows.y[validate])
+    weight = task.weight_of_rows(held_out) or 1.0
+    losses = []
+    for result in results:
+        b = () if result.intercept is None else (result.intercept,)
+        losses.append(task.loss(task.stats(held_out, result.W, *b)) / weight)
+    return losses

@@ -1,0 +1,1 @@
+"""Rows of the data: examined, cut into shards, read from files."""

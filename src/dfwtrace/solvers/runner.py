@@ -1,0 +1,342 @@
+"""One run from a start to a result: history, certificates, stopping, checkpoints, Ctrl-C."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.checkpoints import Checkpoint, Snapshots, fingerprint
+from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.result import History, Record, Result, Status
+from dfwtrace.solvers.iterate import Iterate
+from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.solvers.progress import Aim, Display, display
+from dfwtrace.solvers.solver import Resumed, Solver
+from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
+
+#: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
+Callback = Callable[[LowRankMatrix, Record], Mapping[str, Any] | bool | None]
+
+
+@dataclass(frozen=True)
+class StoppingCriteria:
+    """When a run ends.
+
+    Parameters
+    ----------
+    epochs : int
+        Largest number of epochs.
+    tol : float, optional
+        Stop when the certified gap is at most tol·|F(0)|.
+    max_time : float, optional
+        Wall-clock limit in seconds, checked after each epoch.
+    certify_every : int, optional
+        Certify the gap every `certify_every` epochs, and at the end in any case.
+    """
+
+    epochs: int
+    tol: float | None = None
+    max_time: float | None = None
+    certify_every: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("epochs", self.epochs, 0)
+        check_tolerance(self.tol)
+        if self.max_time is not None:
+            check_positive("max_time", self.max_time)
+        if self.certify_every is not None:
+            check_count("certify_every", self.certify_every, 1)
+
+
+class _Point(NamedTuple):
+    """An iterate with all that is known of it."""
+
+    objective: float
+    W: LowRankMatrix
+    certificate: Certificate | None
+    b: FloatArray | None
+
+
+class Runner:
+    """A solver on a problem, followed from the start to the result.
+
+    Parameters
+    ----------
+    problem : Problem
+        With workers.
+    solver : Solver
+    criteria : StoppingCriteria
+    callback : callable, optional
+    progress : bool, optional
+        Whether to show a progress bar; by default, if standard error is a terminal.
+    checkpoint : Checkpoint, optional
+    began : float, optional
+        Time of the call, by `time.perf_counter`; now by default.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        solver: Solver,
+        criteria: StoppingCriteria,
+        *,
+        callback: Callback | None = None,
+        progress: bool | None = None,
+        checkpoint: Checkpoint | None = None,
+        began: float | None = None,
+    ) -> None:
+        self._problem, self._solver, self._criteria = problem, solver, criteria
+        self._callback, self._progress, self._checkpoint = callback, progress, checkpoint
+        self._began = time.perf_counter() if began is None else began
+        self._snapshots: Snapshots | None = None
+        self._history = History()
+        self._certificate: Certificate | None = None
+        self._n_certificates = 0
+        self._lower_bound = -math.inf  # max over certified W of F(W) - gap: F* is not below it
+        self._rounding = 0.0  # the largest allowance for it in a certificate so far
+        # A certificate is due for the tolerance if the estimate is below this value, and from that
+        # epoch on if it is below the tolerance.
+        self._certify_from, self._certify_below = 0, 0.0
+
+    def run(self, radius: float, W: LowRankMatrix, seed: int) -> Result:
+        """Minimise F over the ball from W."""
+        problem, criteria, began = self._problem, self._criteria, self._began
+        problem.prepare_run(radius, seed)
+        saved = resumed = None
+        if self._checkpoint is not None:
+            self._snapshots = Snapshots(self._checkpoint, fingerprint(problem, self._solver, W))
+            saved = self._snapshots.read()
+        if saved is None:
+            value = problem.begin(W)
+        else:
+            problem.restore(saved["problem"])
+            W, value = saved["W"], Value(*saved["value"])
+            resumed = Resumed(len(saved["history"]), saved["solver"])
+        at_zero = problem.objective_at_zero
+        self._tol = None if criteria.tol is None else criteria.tol * abs(at_zero)
+        self._certify_below = target = self._tol or 0.0
+        self._W, self._value = W, value
+        self._best = _Point(value.objective, W, None, problem.b)
+        iterates = self._solver.iterates(problem, W, value, criteria.epochs, target, resumed)
+        aim = Aim(criteria.epochs, self._tol, criteria.max_time, at_zero)
+        with display(aim, self._progress) as self._display:
+            setup_seconds = time.perf_counter() - began
+            if saved is None:
+                problem.workers.take()  # setting up belongs to no epoch
+            else:
+                self._restore(saved)
+            point, status = self._follow(iterates)
+        W = point.W.compress()
+        return Result(
+            W,
+            point.objective,
+            self._gap_of(point),
+            status,
+            self._history,
+            at_zero,
+            point.certificate,
+            problem.plan,
+            self._rounds(),
+            problem.intercept_of(W, point.b),
+            setup_seconds,
+        )
+
+    _display: Display
+
+    def _follow(self, iterates: Iterator[Iterate]) -> tuple[_Point, Status]:
+        """Run the solver to its end, to the tolerance, to a limit or to Ctrl-C."""
+        try:
+            status = self._follow_uninterrupted(iterates)
+            if self._certificate is None:
+                self._certificate = self._certify()
+                if self._history:
+                    self._history[-1]["gap"] = self._gap_of(self._here())
+            here = self._here()
+            # Without a tolerance, a gap within its own rounding counts as none.
+            tol = self._certificate.rounding if self._tol is None else self._tol
+            return here, "optimal" if self._gap_of(here) <= tol else status
+        except KeyboardInterrupt:
+            return self._best, "interrupted"
+
+    def _follow_uninterrupted(self, iterates: Iterator[Iterate]) -> Status:
+        criteria = self._criteria
+        for iterate in iterates:
+            self._W, self._value = iterate.W, Value(iterate.objective, iterate.inner)
+            self._certificate = self._certify() if self._certificate_due(iterate) else None
+            self._history.append(self._record(iterate))
+            record = self._history[-1]
+            # Before the callback, where Ctrl-C may well arrive; also if F is not known.
+            if not self._value.objective > self._best.objective:
+                self._best = self._here()
+            stop = self._call_back(record)
+            self._display.show(record)
+            if self._reached_tolerance():
+                return "optimal"
+            if stop:
+                return "stopped"
+            if criteria.max_time is not None and record["seconds"] >= criteria.max_time:
+                return "max_time"
+            if self._snapshots is not None and self._snapshots.due(iterate.epoch):
+                self._snapshots.write(self._memory(iterate))
+        # A solver that ends before its limit knows no better step.
+        return "stalled" if len(self._history) < criteria.epochs else "max_epochs"
+
+    def _here(self) -> _Point:
+        return _Point(self._value.objective, self._W, self._certificate, self._problem.b)
+
+    # Certificates
+
+    def _certificate_due(self, iterate: Iterate) -> bool:
+        every = self._criteria.certify_every
+        if every is not None and iterate.epoch % every == 0:
+            return True
+        if self._tol is None:
+            return False
+        # The estimate lies below the certified gap: while it is above tol, none can be reached, and
+        # after an attempt in vain not before it has fallen by as much as the gap was too large.
+        if iterate.epoch < self._certify_from:
+            return iterate.gap_estimate <= self._certify_below
+        # A bound from products may be loose by a tenth of tol.
+        share = 0.9 if self._deflates else 1.0
+        return not iterate.gap_estimate > share * self._tol
+
+    @property
+    def _deflates(self) -> bool:
+        """Whether certificates make use of W's factors."""
+        return self._solver.deflates and self._problem.summary is None
+
+    def _certify(self) -> Certificate:
+        self._n_certificates += 1
+        k = self._n_certificates
+        certificate = self._problem.certificate(
+            self._W,
+            self._value.inner,
+            wanted=self._tol or 0.0,
+            # Σ 1/(k(k+1)) = 1: all certificates of a run together fail with this probability.
+            failure_probability=FAILURE_PROBABILITY / (k * (k + 1)),
+            near=self._W.V if self._deflates else None,
+        )
+        self._rounding = max(self._rounding, certificate.rounding)
+        lower_bound = self._value.objective - certificate.gap
+        if not math.isnan(lower_bound):
+            self._lower_bound = max(self._lower_bound, lower_bound)
+        return certificate
+
+    def _gap_of(self, point: _Point) -> float:
+        """F(W) - F* is at most W's own gap, and at most F(W) less any lower bound of F*.
+
+        Two values of F are as far off as their rounding allows, whatever their difference is.
+        """
+        own = math.inf if point.certificate is None else point.certificate.gap
+        known = max(point.objective - self._lower_bound, 0.0) + self._rounding
+        gap = own if math.isnan(known) else min(own, known)
+        return gap if gap < math.inf else math.nan
+
+    def _reached_tolerance(self) -> bool:
+        if self._certificate is None or self._tol is None:
+            return False
+        gap = self._gap_of(self._here())
+        if gap <= self._tol:
+            return True
+        # A certificate costs several epochs: try again only after some more, or when it may do.
+        epochs, estimate = len(self._history), self._history[-1]["gap_estimate"]
+        self._certify_from = epochs + max(5, epochs // 10)
+        self._certify_below = max(estimate, 0.0) * self._tol / gap
+        return False
+
+    # Records
+
+    def _record(self, iterate: Iterate) -> Record:
+        oracle, other, cost = self._problem.workers.take()
+        return {
+            "epoch": iterate.epoch,
+            "objective": iterate.objective,
+            "gap_estimate": iterate.gap_estimate,
+            "gap": self._gap_of(self._here()) if self._certificate else math.nan,
+            "sigma": iterate.sigma,
+            "gamma": iterate.gamma,
+            "power_iterations": iterate.power_iterations,
+            "rank": iterate.W.rank,
+            "rounds": oracle.rounds,
+            "numbers_sent": oracle.numbers,
+            "other_rounds": other.rounds,
+            "other_numbers": other.numbers,
+            "bytes_on_wire": cost.bytes,
+            "compute_seconds": cost.compute,
+            "wait_seconds": cost.wait,
+            "reduce_seconds": cost.reduce,
+            "seconds": time.perf_counter() - self._began,
+        }
+
+    def _rounds(self) -> History:
+        """A record for each round. Those after the last epoch were for the certificate of its W."""
+        rounds, epochs = History(), len(self._history)
+        for made in self._problem.workers.rounds:
+            rounds.append(
+                {
+                    "epoch": min(made.epoch, epochs),
+                    "oracle": made.oracle,
+                    "method": made.method,
+                    "numbers_sent": made.numbers,
+                    "bytes_on_wire": made.cost.bytes,
+                    "compute_seconds": made.cost.compute,
+                    "wait_seconds": made.cost.wait,
+                    "reduce_seconds": made.cost.reduce,
+                }
+            )
+        return rounds
+
+    def _call_back(self, record: Record) -> bool:
+        if self._callback is None:
+            return False
+        answer = self._callback(self._W, dict(record))
+        if isinstance(answer, Mapping):
+            clash = sorted(set(answer) & set(record))
+            if clash:
+                raise ValueError(f"callback may not replace the column {clash[0]!r}.")
+            record.update(answer)
+            return False
+        if answer is None or isinstance(answer, bool | np.bool_):
+            return bool(answer)
+        raise TypeError(f"callback must return a mapping, True or None, got {describe(answer)}.")
+
+    # Checkpoints
+
+    def _memory(self, iterate: Iterate) -> dict[str, Any]:
+        """All that the run depends on from here."""
+        best = self._best
+        certificate = None if best.certificate is None else asdict(best.certificate)
+        return {
+            "problem": self._problem.memory(),
+            "solver": iterate.memory(),
+            "W": self._W,
+            "value": tuple(self._value),
+            "certificate": None if self._certificate is None else asdict(self._certificate),
+            "best": (best.objective, best.W, certificate, best.b),
+            "history": list(self._history),
+            "certificates": (self._n_certificates, self._certify_from, self._certify_below),
+            "lower_bound": (self._lower_bound, self._rounding),
+            "seconds": time.perf_counter() - self._began,
+        }
+
+    def _restore(self, memory: dict[str, Any]) -> None:
+        """Continue where another run was; W and its value are this one's already."""
+        objective, W, certificate, b = memory["best"]
+        self._best = _Point(objective, W, _certificate_of(certificate), b)
+        self._certificate = _certificate_of(memory["certificate"])
+        for record in memory["history"]:
+            self._history.append(record)
+        self._n_certificates, self._certify_from, self._certify_below = memory["certificates"]
+        self._lower_bound, self._rounding = memory["lower_bound"]
+        self._began -= memory["seconds"]
+
+
+def _certificate_of(fields: dict[str, Any] | None) -> Certificate | None:
+    return None if fields is None else Certificate(**fields)

@@ -1,0 +1,306 @@
+"""Least squares through its second moments: after one pass over the data, n no longer matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.data.shards import Shard
+from dfwtrace.kernels import gram_advance
+from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.tasks.features.moments import Moments
+from dfwtrace.tasks.features.representation import Representation, row_weights
+from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
+from dfwtrace.tasks.task import Centre, Summary
+
+Total = Callable[..., FloatArray]
+
+
+@dataclass
+class GramState:
+    """∇F = AW - B, with the scalars that follow W by recursion instead of by passes over W.
+
+    Built from W = U diag(s) Vᵀ it has A U diag(s), and the dense ∇F only once it is asked for.
+    """
+
+    moments: Moments
+    quadratic_form: float  # ⟨W, AW⟩
+    linear_form: float  # ⟨W, B⟩
+    built_from: tuple[FloatArray, FloatArray, LowRankMatrix] | None = None  # A U diag(s), B V, W
+    _grad: FloatArray | None = field(default=None, repr=False)
+    _image: tuple[Array, FloatArray] | None = field(default=None, repr=False)
+    _along: tuple[RankOne, FloatArray, float, float, float] | None = field(default=None, repr=False)
+
+    @property
+    def grad(self) -> FloatArray:
+        """The dense d×m gradient."""
+        if self._grad is None:
+            assert self.built_from is not None  # it is dropped only once there is a gradient
+            AU, _, W = self.built_from
+            self._grad = AU @ W.V.T - self.moments.B
+        return self._grad
+
+    def transpose_times(self, u: Array) -> FloatArray:
+        """∇Fᵀu, kept: the oracle's last u is the direction of the step that follows."""
+        if self._image is None or not np.array_equal(self._image[0], u):
+            self._image = (u.copy(), self.grad.T @ u)
+        return self._image[1]
+
+    def along(self, atom: RankOne) -> tuple[FloatArray, float, float, float]:
+        """(Au, uᵀAu, uᵀ(AW)v, uᵀBv): what both the line search and the update need of an atom."""
+        if self._along is None or not self._along[0].equals(atom):
+            Au = self.moments.A @ atom.u
+            uBv = float(atom.u @ (self.moments.B @ atom.v))
+            uGv = float(self.transpose_times(atom.u) @ atom.v)
+            self._along = (atom, Au, float(atom.u @ Au), uGv + uBv, uBv)
+        return self._along[1:]
+
+    def forget(self) -> None:
+        """Drop what was computed at the W before."""
+        self._image = self._along = None
+
+
+class GramTask(Representation[GramState]):
+    """½‖XW - Y‖² = ½⟨W, AW⟩ - ⟨W, B⟩ + ½‖Y‖². A product costs O(dm), an update O(d² + dm)."""
+
+    # A shard's own moments would have to be about the mean of all rows.
+    centres_shards: ClassVar[bool] = False
+
+    @staticmethod
+    def estimate(w: Workload) -> Estimate:
+        # XᵀX costs half of a product where BLAS knows that it is symmetric.
+        setup = w.stored * (w.stored / w.n if w.sparse else w.d) / w.flops + w.gradient_seconds
+        gradient, states = w.gradient_bytes, w.n_shards if w.local else 1
+        passes = (w.products + 1) * gradient + 4 * gradient + 8 * w.d**2
+        block = 0.0
+        if w.columns > 1:
+            block = (w.products + 1) * 2.0 * w.columns * (w.d**2 + w.d * w.m) / FLOPS[8]
+        memory = (8.0 * w.d**2 + 2 * gradient) * states + w.n_shards * (8.0 * w.d**2 + gradient)
+        return Estimate(memory, setup, w.round_seconds + block + passes * states / BANDWIDTH)
+
+    def precision(self, dtype: np.dtype[Any]) -> float:
+        return super().precision(np.dtype(np.float64))  # moments are
+
+    # Sums over the rows
+
+    def first_moments(self, shard: Shard) -> FloatArray:
+        """[Σ x, Σ y, Σ (x ≠ 0), Σ 1], each row times its weight."""
+        sums, weights = super().first_moments(shard), row_weights(shard, self.weighted)
+        Y = shard.targets[:, 1:] if self.weighted else shard.targets
+        stored = np.full(shard.X.shape[1], weights.sum())
+        if sp.issparse(shard.X):
+            rows = np.repeat(weights, np.diff(shard.X.indptr))
+            stored = np.bincount(shard.X.indices, rows, shard.X.shape[1])
+        targets = weights @ Y.astype(np.float64, copy=False)
+        return np.concatenate([sums[:-1], targets, stored, sums[-1:]])
+
+    def moments(self, shard: Shard, centre: Array | None = None) -> FloatArray:
+        """A, B and ½‖Y‖² in one array; with a centre, those of [x - centre, 1] and y - centre."""
+        return Moments.of(shard, self.weighted, centre).packed
+
+    def fold_moments(
+        self,
+        shard: Shard,
+        n_folds: int,
+        seed: int,
+        before: int,
+        fold_of: Array,
+        centre: Array | None = None,
+    ) -> FloatArray:
+        """The moments of each fold's rows, and last of those in no fold. Each row is read once."""
+        if not fold_of.size:
+            fold_of = random_folds(shard, n_folds, seed, before)
+        parts = []
+        for fold in range(n_folds + 1):
+            rows = np.flatnonzero(fold_of == fold if fold < n_folds else fold_of < 0)
+            own = Shard(shard.index, shard.X[rows], shard.targets[rows])
+            parts.append(Moments.of(own, self.weighted, centre).packed)
+        return np.concatenate(parts)
+
+    def squared_norms(self, shard: Shard) -> FloatArray:
+        """The squared length of every column of X, and of Y."""
+        moments = Moments.of(shard, self.weighted)
+        return np.append(np.diag(moments.A), 2.0 * moments.half_norm)
+
+    def summarise(
+        self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, local: bool
+    ) -> Summary:
+        """The moments of all rows; where shards stay, only what bounds the rounding error."""
+        if local:
+            norms = total("squared_norms")
+            return Summary(None, None, rounding_scale(norms[:-1], float(norms[-1])))
+        near = self._near_means(total, shape, sparse) if centred else None
+        return _summary(total("moments", *_given(near)), near, shape)
+
+    def summarise_folds(
+        self,
+        total: Total,
+        shape: tuple[int, int],
+        *,
+        centred: bool,
+        sparse: bool,
+        cut: tuple[Any, ...],
+    ) -> FoldSums:
+        """The moments of each fold: all folds and all radii together take one pass."""
+        near = self._near_means(total, shape, sparse) if centred else None
+        n_folds: int = cut[0]
+        packed = total("fold_moments", *cut, *_given(near)).reshape(n_folds + 1, -1)
+        return FoldSums(self, packed, near, shape)
+
+    def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> FloatArray:
+        """The means of features and targets: moments about them lose no digits.
+
+        A sparse column stays where it is if at most half of it is stored: (Σx)² ≤ n/2 Σx² then, so
+        that centring the moments afterwards costs one bit, and the column stays sparse.
+        """
+        d, sums = shape[0], total("first_moments")
+        weight = sums[-1]
+        if not weight > 0.0:
+            raise ValueError("sample_weight must not be zero for all rows.")
+        means: FloatArray = sums[: sum(shape)] / weight
+        if sparse:
+            means[:d][sums[sum(shape) : -1] <= 0.5 * weight] = 0.0
+        return means
+
+    # The methods of a task
+
+    def stats(self, shard: Shard | Moments, W: LowRankMatrix) -> GramState:
+        moments = shard if isinstance(shard, Moments) else Moments.of(shard, self.weighted)
+        left, V = W.U * W.s, np.asarray(W.V)
+        AU, BV = moments.A @ left, moments.B @ V
+        quadratic_form = float(np.vdot(left, AU @ (V.T @ V)))
+        return GramState(moments, quadratic_form, float(np.vdot(left, BV)), (AU, BV, W))
+
+    def tangent(self, state: GramState) -> FloatArray:
+        """[F, ⟨W, ∇F⟩, ∇F V, ∇Fᵀ U] with the factors of W: O(d² + dm) for each of its columns."""
+        assert state.built_from is not None  # of what the state was built from
+        AU, BV, W = state.built_from
+        products = AU @ (W.V.T @ W.V) - BV
+        transposed = W.V @ (AU.T @ W.U) - state.moments.B.T @ W.U
+        return np.concatenate(
+            [[self.loss(state), self.inner(state)], products.ravel(), transposed.ravel()]
+        )
+
+    def update(self, state: GramState, atom: RankOne, gamma: float) -> GramState:
+        c, keep = atom.scale, 1.0 - gamma
+        Au, uAu, uAWv, uBv = state.along(atom)
+        share = gamma * c
+        cross = 2.0 * keep * share * uAWv
+        state.quadratic_form = keep * keep * state.quadratic_form + cross + share * share * uAu
+        state.linear_form = keep * state.linear_form + share * uBv
+        # A((1-γ)W + γ c uvᵀ) - B = (1-γ)(AW - B) + γ c (Au) vᵀ - γB
+        gradient, state.built_from = state.grad, None
+        gram_advance(gradient, keep, share * Au, atom.v, gamma, state.moments.B)
+        state.forget()
+        return state
+
+    def matvec(self, state: GramState, V: Array) -> FloatArray:
+        product: FloatArray = state.grad @ V
+        return product
+
+    def rmatvec(self, state: GramState, U: Array) -> FloatArray:
+        if U.ndim == 1:
+            return state.transpose_times(U)
+        product: FloatArray = state.grad.T @ U
+        return product
+
+    def linesearch(self, state: GramState, atom: RankOne, gamma: float) -> tuple[float, float]:
+        """φ'(γ) and φ'' along D = c uvᵀ - W: ⟨∇F, D⟩ + γ⟨D, AD⟩ and ⟨D, AD⟩."""
+        c = atom.scale
+        _, uAu, uAWv, uBv = state.along(atom)
+        curvature = c * c * uAu - 2.0 * c * uAWv + state.quadratic_form
+        slope = c * (uAWv - uBv) - self.inner(state)
+        return slope + gamma * curvature, curvature
+
+    def loss(self, state: GramState) -> float:
+        value = 0.5 * state.quadratic_form - state.linear_form + state.moments.half_norm
+        return max(value, 0.0)  # rounding only: it is half of a sum of squares
+
+    def inner(self, state: GramState) -> float:
+        return state.quadratic_form - state.linear_form
+
+    def gradient(self, state: GramState) -> FloatArray:
+        return state.grad
+
+    def curvature_product(self, state: GramState, U: Array) -> FloatArray:
+        product: FloatArray = state.moments.A @ U
+        return product
+
+
+class FoldSums:
+    """The moments of each fold, and last of the rows in none; sums of them are training sets.
+
+    A fold is left out by adding the others, not by subtraction: one large row would take the
+    digits of all others along.
+    """
+
+    def __init__(
+        self, task: GramTask, packed: FloatArray, near: FloatArray | None, shape: tuple[int, int]
+    ) -> None:
+        self._task, self._packed, self._near, self._shape = task, packed, near, shape
+
+    def summary(self, without: int | None = None) -> Summary:
+        """All rows, or those outside one fold."""
+        kept = np.arange(len(self._packed)) != (-1 if without is None else without)
+        return _summary(self._packed[kept].sum(axis=0), self._near, self._shape)
+
+    def mean_loss(self, fold: int, W: LowRankMatrix, b: FloatArray | None) -> float:
+        """The loss of a row of the fold, on average."""
+        d, m = self._shape
+        held_out = Moments(self._packed[fold], (d + (b is not None), m))
+        if b is not None and self._near is not None:
+            # The rows are [x - near, 1]: W gets one more row, b about the same point.
+            shift = b - Centre(self._near[:d], self._near[d:]).intercept(W)
+            left = np.zeros((d + 1, W.rank + 1))
+            left[:-1, :-1], left[-1, -1] = W.U, 1.0
+            W = LowRankMatrix(left, np.append(W.s, 1.0), np.column_stack([W.V, shift]))
+        loss = self._task.loss(self._task.stats(held_out, W))
+        return loss / (held_out.weight or 1.0)
+
+
+def random_folds(shard: Shard, n_folds: int, seed: int, before: int = 0) -> Array:
+    """The fold of every row: at random, with sizes that differ by one at most.
+
+    `before` is the number of rows in the shards before this one: its first row goes to the fold
+    after their last, so that the folds of all shards together are balanced too.
+    """
+    rng = np.random.default_rng([seed, 0xF01D, shard.index])
+    return (before + rng.permutation(shard.n_rows)) % n_folds
+
+
+def rounding_scale(
+    squared_norms: FloatArray, of_targets: float
+) -> Callable[[LowRankMatrix, float], float]:
+    """How far rounding in A and B may move the duality gap, but for the precision.
+
+    |ΔA_ij| ≤ ε‖X_i‖‖X_j‖ and |ΔB_ik| ≤ ε‖X_i‖‖Y_k‖ for columns X_i, Y_k. With D = diag ‖X_i‖ the
+    gradient AW - B is off by at most ε‖X‖(√d ‖DW‖ + ‖Y‖), and ⟨W, G⟩ + μσ₁(G) by 2μ times that.
+    """
+    norms, d = np.sqrt(np.maximum(squared_norms, 0.0)), squared_norms.size
+
+    def scale(W: LowRankMatrix, radius: float) -> float:
+        left = norms[:, None] * (W.U * W.s)
+        squared = float(np.vdot(left.T @ left, W.V.T @ W.V))
+        image = np.sqrt(d * max(squared, 0.0))
+        return float(2.0 * radius * np.linalg.norm(norms) * (image + np.sqrt(of_targets)))
+
+    return scale
+
+
+def _summary(packed: FloatArray, near: FloatArray | None, shape: tuple[int, int]) -> Summary:
+    d, m = shape
+    moments = Moments(packed, (d + (near is not None), m))
+    scale = rounding_scale(np.diag(moments.A)[:d].copy(), 2.0 * moments.half_norm)
+    if near is None:
+        return Summary(moments, None, scale)
+    about, means = moments.about_means()
+    return Summary(about, Centre(near[:d] + means.x, near[d:] + means.y), scale)
+
+
+def _given(near: FloatArray | None) -> tuple[FloatArray, ...]:
+    return () if near is None else (near,)
