@@ -117,8 +117,8 @@ def solve(
         the record; True ends the run with status "stopped".
     checkpoint : str, path or Checkpoint, optional
         A file that the run is written to every 30 seconds, or as `Checkpoint` says. If it exists,
-        the run goes on from there, to the same bits as one that was never stopped. A checkpoint of
-        other data, another radius or shard plan is refused.
+        the run continues from there, to the same bits as one that was never stopped. A checkpoint
+        of other data, another radius or shard plan is refused.
     progress : bool, optional
         Show a progress bar; by default, if standard error is a terminal.
 
@@ -249,7 +249,7 @@ def path(
     radii : sequence of float
         In any order.
     folds : int or array of shape (n,), optional
-        Also validate each radius on so many folds of the rows, made at random; or on these: the
+        Also validate each radius on this number of random folds of the rows, or on given ones: the
         number of each row's fold, from 0. A row with a negative number is in no fold: all runs
         learn from it.
     tol : float

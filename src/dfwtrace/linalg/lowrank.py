@@ -11,7 +11,7 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.validation import check_count
 
-#: `to_dense` refuses to build more than this many bytes unless it is told to.
+#: `to_dense` refuses to build more than this many bytes unless asked to.
 DENSE_LIMIT_BYTES = 1 << 30
 
 # Below this the common scale is folded into the weights, long before it could underflow.
@@ -96,7 +96,7 @@ class LowRankMatrix:
 
     @classmethod
     def from_parts(cls, U: Array, weights: FloatArray, V: Array, scale: float) -> LowRankMatrix:
-        """The matrix that `parts` told of."""
+        """The matrix with these `parts`."""
         matrix = cls(U, weights, V)
         matrix._scale = scale
         return matrix
@@ -200,7 +200,7 @@ class LowRankMatrix:
             The smallest singular values are dropped while together they make up at most this
             fraction of the trace norm. What is dropped only shortens W: it stays in the ball.
         max_rank : int, optional
-            Keep at most so many of the largest singular values.
+            Largest number of singular values to keep.
 
         Examples
         --------

@@ -109,7 +109,7 @@ class Log(FixedSchedule):
             raise ValueError(f"base must be above 1, got {describe(self.base)}.")
 
     def iterations(self, t: int, run: PowerRun) -> int:
-        # log(1000)/log(10) is 2.9999999999999996: a hair is added so that breaks fall where meant.
+        # log(1000)/log(10) is 2.9999999999999996: 1e-9 is added so that breaks fall where meant.
         return floor(1.0 + self.factor * log(max(t, 1)) / log(self.base) + 1e-9)
 
     def mean_iterations(self, epochs: int) -> float:

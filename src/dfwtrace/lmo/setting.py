@@ -63,7 +63,7 @@ class LMO(Protocol):
 
     @property
     def local(self) -> bool:
-        """True if the oracle looks at the shards' own gradients, not only at their sum."""
+        """True if the oracle needs the shards' own gradients, not only at their sum."""
 
     @property
     def gathers(self) -> bool:

@@ -15,8 +15,7 @@ from dfwtrace.checkpoints import Checkpoint, Snapshots, fingerprint
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
-from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Value
 from dfwtrace.solvers.progress import Aim, Display, display
 from dfwtrace.solvers.solver import Resumed, Solver
 from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
@@ -200,7 +199,7 @@ class Runner:
         if self._tol is None:
             return False
         # The estimate lies below the certified gap: while it is above tol, none can be reached, and
-        # after an attempt in vain not before it has fallen by as much as the gap was too large.
+        # after a failed attempt not before it has fallen by as much as the gap was too large.
         if iterate.epoch < self._certify_from:
             return iterate.gap_estimate <= self._certify_below
         # A bound from products may be loose by a tenth of tol.

@@ -13,8 +13,7 @@ from dfwtrace.lmo import LMO, Constants, RememberingOracle
 from dfwtrace.solvers import steps
 from dfwtrace.solvers.accelerated import accelerated
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
-from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Value
 from dfwtrace.solvers.steps import Step
 from dfwtrace.validation import describe
 

@@ -119,7 +119,7 @@ class LineSearch:
 
 
 def within_unit_interval(gamma: float, t: int) -> float:
-    """γ clipped to [0, 1], whoever it comes from."""
+    """γ clipped to [0, 1]."""
     if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.integer | np.floating):
         raise TypeError(f"step must give a number, got {describe(gamma)} at epoch {t}.")
     if math.isnan(gamma):

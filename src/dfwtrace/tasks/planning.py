@@ -61,6 +61,8 @@ class Workload:
     n_jobs: int
     columns: int = 1
 
+    # What several representations cost alike: bytes, and seconds of an epoch.
+
     @property
     def flops(self) -> float:
         """Operations a second in products with X."""
@@ -98,28 +100,16 @@ class Workload:
 
     @property
     def block_seconds(self) -> float:
-        """Arithmetic of an epoch's products with blocks of several vectors, 0 for single ones.
-
-        They are bound by arithmetic, not by memory, and each epoch builds the scores again from as
-        many columns.
-        """
+        """Time of products with blocks of vectors, and of scores built from as many columns."""
         if self.columns == 1:
-            return 0.0
+            return 0.0  # bound by memory, which is counted elsewhere
         scores = self.n * self.m / (FLOPS[self.itemsize] * self.n_jobs)
         return (self.products + 1) * 2.0 * self.columns * (self.stored / self.flops + scores)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate: bytes beyond the data themselves, seconds once, seconds an epoch.
-
-    Attributes
-    ----------
-    memory : float
-        In bytes.
-    setup, epoch : float
-        In seconds.
-    """
+    """Bytes beyond the data themselves, seconds once, seconds an epoch."""
 
     memory: float
     setup: float

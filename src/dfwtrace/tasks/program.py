@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,31 +77,22 @@ class ShardProgram:
 
     def matvec(self, held: ShardState, V: Array) -> FloatArray:
         """∇F_j V for a vector or a block of vectors."""
-        shape = (self.shape[0], *V.shape[1:])
-        if held.n_rows == 0:
-            return np.zeros(shape)
-        if self.task.supports("matvec"):
-            return _reply(self.task.matvec(held.state, V), "task.matvec", shape)
-        return self.gradient(held) @ V
+        if not self.task.supports("matvec"):
+            return self.gradient(held) @ V
+        return self._ask(held, self.task.matvec, (self.shape[0], *V.shape[1:]), V)
 
     def rmatvec(self, held: ShardState, U: Array) -> FloatArray:
         """∇F_jᵀ U for a vector or a block of vectors."""
-        shape = (self.shape[1], *U.shape[1:])
-        if held.n_rows == 0:
-            return np.zeros(shape)
-        if self.task.supports("rmatvec"):
-            return _reply(self.task.rmatvec(held.state, U), "task.rmatvec", shape)
-        return self.gradient(held).T @ U
+        if not self.task.supports("rmatvec"):
+            return self.gradient(held).T @ U
+        return self._ask(held, self.task.rmatvec, (self.shape[1], *U.shape[1:]), U)
 
     def gradient(self, held: ShardState) -> FloatArray:
         """∇F_j as a dense array."""
-        if held.n_rows == 0:
-            return np.zeros(self.shape)
-        if self.task.supports("gradient"):
-            return _reply(self.task.gradient(held.state), "task.gradient", self.shape)
-        if self.task.supports("matvec") and dense_gradient(held.state) is None:
+        given = self.task.supports("gradient") or dense_gradient(held.state) is not None
+        if self.task.supports("matvec") and not given:
             return self.matvec(held, np.eye(self.shape[1]))
-        return _reply(self.task.gradient(held.state), "grad", self.shape)
+        return self._ask(held, self.task.gradient, self.shape)
 
     def report(self, held: ShardState) -> FloatArray:
         """[F_j(W), ⟨W, ∇F_j(W)⟩], with NaN for what the task does not know."""
@@ -118,7 +110,7 @@ class ShardProgram:
             return np.zeros(size)
         reply = self.task.tangent(held.state)
         if reply is not None:
-            return _reply(reply, "task.tangent", (size,))
+            return _reply(reply, "tangent", (size,))
         right, left = self.matvec(held, W.V), self.rmatvec(held, W.U)
         value, inner = self.report(held)
         if np.isnan(inner):
@@ -127,25 +119,17 @@ class ShardProgram:
 
     def balance(self, held: ShardState) -> FloatArray:
         """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: the last is the gradient in the intercept."""
-        if held.n_rows == 0:
-            return np.zeros(3 + self.shape[1])
-        return _reply(self.task.balance(held.state), "task.balance", (3 + self.shape[1],))
+        return self._ask(held, self.task.balance, (3 + self.shape[1],))
 
     def linesearch(
         self, held: ShardState, scale: float, u: Array, v: Array, gamma: float
     ) -> FloatArray:
         """[φ_j'(γ), φ_j''(γ)] along the segment from W to the atom."""
-        if held.n_rows == 0:
-            return np.zeros(2)
-        derivatives = self.task.linesearch(held.state, RankOne(scale, u, v), gamma)
-        return _reply(derivatives, "task.linesearch", (2,))
+        return self._ask(held, self.task.linesearch, (2,), RankOne(scale, u, v), gamma)
 
     def curvature_product(self, held: ShardState, U: Array) -> FloatArray:
         """H U with ∇²F_j ⪯ I ⊗ H."""
-        if held.n_rows == 0:
-            return np.zeros_like(U)
-        product = self.task.curvature_product(held.state, U)
-        return _reply(product, "task.curvature_product", U.shape)
+        return self._ask(held, self.task.curvature_product, U.shape, U)
 
     def local_pair(self, held: ShardState, seed: int) -> FloatArray:
         """The top singular pair (u_j, v_j) of ∇F_j, one behind the other; zeros if ∇F_j = 0."""
@@ -196,6 +180,13 @@ class ShardProgram:
         moments: FloatArray = self.task.fold_moments(shard, n_folds, seed, first, own, *centre)
         return moments
 
+    def _ask(
+        self, held: ShardState, method: Callable[..., Any], shape: tuple[int, ...], *args: Any
+    ) -> FloatArray:
+        if held.n_rows == 0:
+            return np.zeros(shape)
+        return _reply(method(held.state, *args), method.__name__, shape)
+
 
 def _not_none(state: Any, method: str) -> Any:
     if state is None:
@@ -203,12 +194,12 @@ def _not_none(state: Any, method: str) -> Any:
     return state
 
 
-def _reply(value: Any, what: str, shape: tuple[int, ...]) -> FloatArray:
+def _reply(value: Any, method: str, shape: tuple[int, ...]) -> FloatArray:
     """Every reply of a round is one dense float64 array; a custom task may err."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.shape != shape:
         kind = f"shape {array.shape}" if array.dtype.kind in "biuf" else type(value).__name__
-        raise TypeError(f"{what} must give a dense real array of shape {shape}, got {kind}.")
+        raise TypeError(f"task.{method} must give a dense real array of shape {shape}, got {kind}.")
     array = array.astype(np.float64, copy=False)
     # Without gaps, as a wire would carry it: BLAS may round differently for another layout.
     return array if array.flags.forc else np.ascontiguousarray(array)
