@@ -18,7 +18,6 @@ from dfwtrace.cli.output import Output, duration, lines, monitor_for, number, si
 from dfwtrace.engines.local import threads_for
 from dfwtrace.io.tables import Table
 from dfwtrace.report import Report, write_report
-from dfwtrace.report.surroundings import machine_here
 from dfwtrace.validation import check_positive, check_tolerance
 
 _RADII, _TOL = "10", 1e-4  # where none are given
@@ -300,13 +299,11 @@ def _report(fitted: Fitted) -> Report:
     estimator, parameters, result = fitted.model.estimator, fitted.parameters, fitted.model.result
     of = "test" if "test" in fitted.scores else "training"
     found = fitted.scores.get(of, Scores({}, []))
-    work, machine = result.plan.workload, machine_here()
+    work = result.plan.workload
     place = f"{fitted.engine}, {_several(work.n_jobs, 'processor')} at most"
     if fitted.engine == "local":
         threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
         place = f"{_several(threads, 'thread')} of this process"
-    cores = f"{machine['Cores']} {'core' if machine['Cores'] == '1' else 'cores'}"
-    here = f"this process, on {machine['System']} {machine['Processor']} with {cores}"
     return Report.of_result(
         result,
         task=fitted.model.task,
@@ -316,7 +313,7 @@ def _report(fitted: Fitted) -> Report:
         engine=fitted.engine,
         source=fitted.source,
         path=estimator.path_ if "radii" in parameters else None,
-        where=[("Solver", here), (_several(work.n_shards, "shard"), place)],
+        where=[("Solver", "this process"), (_several(work.n_shards, "shard"), place)],
         scores={f"{of} {name}": value for name, value in found.values.items()},
         worst=found.worst,
     )

@@ -23,7 +23,6 @@ from dfwtrace.result import Result
 _NUMBERS_AT_ONCE = 1 << 22
 _TOP = 5
 
-
 Task: TypeAlias = Literal["classification", "regression"]
 
 
@@ -92,13 +91,10 @@ def save_model(model: Model, path: Path) -> None:
     estimator.n_features_in_ = wanted.n_features
     if wanted.feature_names is not None:
         estimator.feature_names_in_ = np.array(wanted.feature_names, dtype=object)
-    kept = ("target", "target_names", "array", "first_index")
+    notes = wanted._asdict()
+    del notes["feature_names"], notes["n_features"]
     try:
-        save(
-            estimator,
-            path,
-            {name: value for name, value in wanted._asdict().items() if name in kept},
-        )
+        save(estimator, path, notes)
     finally:
         vars(estimator).pop("feature_names_in_", None)
 
@@ -126,7 +122,7 @@ def load_model(path: Path) -> Model:
     names = vars(estimator).pop("feature_names_in_", None)
     d, m = estimator.low_rank_.shape
     targets = _texts(notes.get("target_names"))
-    if task_of(estimator) == "regression" and targets is not None and len(targets) != m:
+    if task_of(estimator) == "regression" and len(targets or []) != m:
         targets = None
     array, first_index = notes.get("array"), notes.get("first_index")
     wanted = Wanted(
