@@ -155,6 +155,17 @@ def test_the_time_left(runs: int, events: list[Any], seconds: int | None) -> Non
     assert seconds_left(runs, *events) == (seconds and pytest.approx(seconds, abs=1))
 
 
+@pytest.mark.parametrize("runs", [1, 60])
+def test_a_line_fits_into_80_columns(runs: int) -> None:
+    screen = io.StringIO()
+    monitor = Monitor(runs, Console(file=screen, force_terminal=True, width=80))
+    with monitor.following():
+        monitor.begin(Aim(1000, objective_at_zero=1.0))
+        monitor.show(record(999, estimate=1e-5) | {"objective": 0.0046891, "rank": 999})
+    assert "rank 999" in screen.getvalue()
+    assert "…" not in screen.getvalue()
+
+
 def test_runs_are_shown_as_usual_afterwards() -> None:
     monitor = Monitor()
 

@@ -91,6 +91,8 @@ OTHERS = {
     "inspect gone": "gone not there",
     "inspect .": "folder",
     "inspect train.csv": "train.csv safetensors",
+    "inspect pipe": "pipe regular file",
+    "predict pipe train.csv -o p.csv": "pipe regular file",
     "predict gone train.csv -o p.csv": "gone not there",
     "predict train.csv train.csv -o p.csv": "train.csv safetensors",
     "predict MODEL gone.csv -o p.csv": "gone.csv not there",
@@ -120,6 +122,7 @@ def test_typical_mistakes(
     (tmp_path / "few.csv").write_text("sepal,species\n1,setosa\n")
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
+    os.mkfifo(tmp_path / "pipe")
     before = sorted(tmp_path.iterdir())
     sentence = refused(*(str(classifier) if word == "MODEL" else word for word in command.split()))
     assert [word for word in words.split() if word not in sentence] == []

@@ -103,6 +103,10 @@ def test_predictions_do_nothing_to_a_terminal(tmp_path: Path) -> None:
     assert done(*words).stdout == "prediction\na\x1b[2J\nb\n"  # a program gets what is there
 
 
+def test_json_needs_a_file_for_the_predictions(classifier: Path, test_set: Path) -> None:
+    assert "--json needs --out" in told("predict", classifier, test_set, code=2)["error"]
+
+
 def test_the_likeliest_classes(classifier: Path, test_set: Path, tmp_path: Path) -> None:
     done("predict", classifier, test_set, "--top", 2, "-o", tmp_path / "p.csv")
     header, *rows = rows_of(tmp_path / "p.csv")

@@ -131,13 +131,12 @@ class Monitor:
 
     def _line(self, record: Record) -> str:
         gap, certified = _gap(record)
-        parts = [f"run {self._run} of {self._runs}"] if self._runs > 1 else []
-        parts += [
-            f"epoch {record['epoch']}",
-            f"objective {record['objective']:.5g}",
-            f"gap {'' if certified else '≈ '}{gap / self._scale:.1e}",
-            f"rank {record['rank']}",
-        ]
+        epoch, objective = f"epoch {record['epoch']}", f"objective {record['objective']:.5g}"
+        # Of many runs the objectives say little, and the line must fit into 80 columns.
+        several = self._runs > 1
+        parts = [f"run {self._run} of {self._runs}", epoch] if several else [epoch, objective]
+        parts.append(f"gap {'' if certified else '≈ '}{gap / self._scale:.1e}")
+        parts.append(f"rank {record['rank']}")
         return " · ".join(parts)
 
     @property
