@@ -30,6 +30,12 @@ class Shard:
         Its place among the shards.
     X : array or CSR matrix of shape (n_rows, d)
     y : array or None
+
+    Examples
+    --------
+    >>> import numpy as np, dfwtrace as dt
+    >>> dt.Shard(0, np.ones((5, 3)), np.ones(5)).n_rows
+    5
     """
 
     index: int
@@ -38,6 +44,7 @@ class Shard:
 
     @property
     def n_rows(self) -> int:
+        """Number of rows."""
         return int(self.X.shape[0])
 
     @property

@@ -27,6 +27,13 @@ class RankOne:
     scale : float
     u : array of shape (d,)
     v : array of shape (m,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dfwtrace import RankOne
+    >>> RankOne(2.0, np.array([1.0, 0.0]), np.array([0.0, 1.0])).scale
+    2.0
     """
 
     scale: float
@@ -34,6 +41,7 @@ class RankOne:
     v: Array
 
     def equals(self, other: RankOne) -> bool:
+        """Whether both are the same to the last bit."""
         return (
             self.scale == other.scale
             and np.array_equal(self.u, other.u)

@@ -35,9 +35,11 @@ class Naive:
     gathers: ClassVar[bool] = True
 
     def mean_products(self, epochs: int) -> float:
+        """None: the gradient is gathered."""
         return 0.0
 
     def begin(self, setting: Setting) -> NaiveOracle:
+        """The oracle of one run."""
         return NaiveOracle(setting)
 
 
