@@ -97,20 +97,20 @@ class Monitor:
     ) -> None:
         self._runs, self._lines, self._clock = runs, lines, clock
         self._run, self._aim, self._due = 0, Aim(0), clock()
+        self._live = console is not None
         columns = (TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         self._progress = Progress(
             *(*columns, TextColumn("left"), TimeRemainingColumn()),
             console=console,
             transient=True,
             get_time=clock,
-            disable=console is None,
         )
         self._task = self._progress.add_task("starting", total=runs)
 
     @contextmanager
     def following(self) -> Iterator[None]:
         """Show all runs within the block, also those that an estimator makes by itself."""
-        with shown_by(self.begin), self._progress:
+        with shown_by(self.begin), self._progress if self._live else nullcontext():
             yield
 
     def begin(self, aim: Aim) -> AbstractContextManager[Monitor]:
