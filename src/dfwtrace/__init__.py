@@ -1,11 +1,12 @@
 """Low-rank matrices under a trace-norm constraint, learned from data cut into shards."""
 
+import warnings
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dfwtrace import datasets, lmo, losses, plots, report
+    from dfwtrace import datasets, lmo, losses, plotting, report
     from dfwtrace.api import path, plan, solve
     from dfwtrace.checkpoints import Checkpoint, CheckpointError
     from dfwtrace.data.shards import Shard
@@ -67,7 +68,7 @@ __all__ = [
     "losses",
     "path",
     "plan",
-    "plots",
+    "plotting",
     "report",
     "solve",
 ]
@@ -93,11 +94,16 @@ _HOMES = {
     "tasks": ["LeastSquares", "Multinomial", "ScoresTask", "Task"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = {"datasets", "lmo", "losses", "plots", "report"}
+_MODULES = {"datasets", "lmo", "losses", "plotting", "report"}
 
 
 def __getattr__(name: str) -> Any:
     """Names are looked up once they are asked for: a worker needs few, and starts far sooner."""
+    if name == "plots":
+        warnings.warn(
+            "dfwtrace.plots is deprecated: use dfwtrace.plotting.", DeprecationWarning, stacklevel=2
+        )
+        name = "plotting"
     if name in _MODULES:
         return import_module(f"dfwtrace.{name}")
     if name not in _HOME_OF:

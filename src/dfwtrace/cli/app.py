@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from dfwtrace import __version__
-from dfwtrace.cli import demo, fit, inspect, path, predict, reproduce
+from dfwtrace.cli import demo, fit, inspect, path, predict
 from dfwtrace.cli.guard import guarded
 
 
@@ -64,7 +64,6 @@ def dfwtrace(
 for _command in (fit.fit, predict.predict, predict.evaluate, path.path, inspect.inspect):
     app.command()(_command)
 app.command()(inspect.plan)
-for _module in (demo, reproduce):
-    app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
+app.command("demo")(demo.command)
 
 run = get_command(app)

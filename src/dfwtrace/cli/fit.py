@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,10 +13,10 @@ from dfwtrace.cli import data, guard
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.models import Model, Scores, facts_of, save_model, score
-from dfwtrace.cli.output import Output, duration, lines, monitor_for, number, size
+from dfwtrace.cli.output import Output, counted, duration, lines, monitor_for, number, size
 from dfwtrace.engines.local import threads_for
 from dfwtrace.io.tables import Table
-from dfwtrace.report import Report, write_report
+from dfwtrace.report import Report, require_report, write_report
 from dfwtrace.validation import check_positive, check_tolerance
 
 _RADII, _TOL = "10", 1e-4  # where none are given
@@ -111,9 +110,8 @@ def fit(
         raise CommandError("--master belongs to --engine spark.")
     if engine == "spark" and spill is not None:
         raise CommandError("--spill belongs to --engine local: Spark keeps its rows itself.")
-    for package in ("jinja2", "matplotlib") if report is not None else ():
-        if importlib.util.find_spec(package) is None:
-            raise ImportError(f"a report needs {package}: pip install 'dfwtrace[report]'.")
+    if report is not None:
+        require_report()
     outputs = {"--out": out, "--report": report, "--checkpoint": checkpoint}
     guard.check_outputs(outputs, {"the data": Path(train), "--test": test})
     if test is not None and not test.exists():
@@ -242,7 +240,7 @@ def _keep(model: Model, out: Path) -> None:
     save_model(model, out)
     guard.note_saved(out)
     if model.result.status == "interrupted":
-        epochs = _several(len(model.result.history), "epoch")
+        epochs = counted(len(model.result.history), "epoch")
         sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
         raise CommandError(sentence, guard.INTERRUPTED)
 
@@ -266,7 +264,7 @@ def _finish(fitted: Fitted, out: Path, report: Path | None, output: Output) -> N
         ("radius", number(estimator.radius_) + best_of),
         ("coefficients", f"{d} × {m}, rank {result.W.rank}"),
         ("objective", f"{number(result.objective)}, {number(result.objective_at_zero)} at W = 0"),
-        ("effort", f"{_several(len(result.history), 'epoch')}, {duration(fitted.seconds)} in all"),
+        ("effort", f"{counted(len(result.history), 'epoch')}, {duration(fitted.seconds)} in all"),
     ]
     for name, found in fitted.scores.items():
         shown.append((name, ", ".join(f"{score} {value}" for score, value in found.shown())))
@@ -300,10 +298,10 @@ def _report(fitted: Fitted) -> Report:
     of = "test" if "test" in fitted.scores else "training"
     found = fitted.scores.get(of, Scores({}, []))
     work = result.plan.workload
-    place = f"{fitted.engine}, {_several(work.n_jobs, 'processor')} at most"
+    place = f"{fitted.engine}, {counted(work.n_jobs, 'processor')} at most"
     if fitted.engine == "local":
         threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
-        place = f"{_several(threads, 'thread')} of this process"
+        place = f"{counted(threads, 'thread')} of this process"
     return Report.of_result(
         result,
         task=fitted.model.task,
@@ -313,11 +311,7 @@ def _report(fitted: Fitted) -> Report:
         engine=fitted.engine,
         source=fitted.source,
         path=estimator.path_ if "radii" in parameters else None,
-        where=[("Solver", "this process"), (_several(work.n_shards, "shard"), place)],
+        where=[("Solver", "this process"), (counted(work.n_shards, "shard"), place)],
         scores={f"{of} {name}": value for name, value in found.values.items()},
         worst=found.worst,
     )
-
-
-def _several(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

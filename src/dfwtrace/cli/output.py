@@ -17,6 +17,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemaining
 from rich.table import Table
 
 from dfwtrace.cli.guard import visible
+from dfwtrace.report.numbers import counted as counted
 from dfwtrace.report.numbers import duration as duration
 from dfwtrace.report.numbers import number as number
 from dfwtrace.report.numbers import size as size
