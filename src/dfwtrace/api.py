@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace._typing import Array, FloatArray
+from dfwtrace._typing import Array, Data, FloatArray
 from dfwtrace.data.rows import ArrayRows, Facts
 from dfwtrace.data.shards import Shard
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
@@ -38,14 +38,14 @@ _log = logging.getLogger("dfwtrace")
 
 
 def solve(
-    task: Any,
-    X: Any,
-    y: Any = None,
+    task: object,
+    X: Data,
+    y: Data = None,
     *,
     radius: float,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
-    sample_weight: Any = None,
+    sample_weight: Data = None,
     intercept: bool = False,
     solver: str = "dfw",
     lmo: str | LMO | None = None,
@@ -174,9 +174,9 @@ def solve(
 
 
 def plan(
-    task: Any,
-    X: Any,
-    y: Any = None,
+    task: object,
+    X: Data,
+    y: Data = None,
     *,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
@@ -223,15 +223,15 @@ def plan(
 
 
 def path(
-    task: Any,
-    X: Any,
-    y: Any = None,
+    task: object,
+    X: Data,
+    y: Data = None,
     *,
     radii: Sequence[float] | FloatArray,
     folds: int | Sequence[int] | None = None,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
-    sample_weight: Any = None,
+    sample_weight: Data = None,
     intercept: bool = False,
     tol: float | None = 1e-4,
     epochs: int = 1000,
@@ -328,15 +328,15 @@ def path(
 class _Columns(NamedTuple):
     """Where a DataFrame's features and targets are, and weights of rows, as given."""
 
-    features: Any = None
-    label: Any = None
-    sample_weight: Any = None
+    features: str | Sequence[str] | None = None
+    label: str | Sequence[str] | None = None
+    sample_weight: Data = None
 
 
 def _problem(
     task: Objective,
-    X: Any,
-    y: Any,
+    X: Data,
+    y: Data,
     columns: _Columns,
     solver: Solver,
     epochs: int,
@@ -385,7 +385,7 @@ def _problem(
     return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
 
 
-def _array_rows(task: Objective, X: Any, y: Any, columns: _Columns, engine: Engine) -> ArrayRows:
+def _array_rows(task: Objective, X: Data, y: Data, columns: _Columns, engine: Engine) -> ArrayRows:
     for name, given in (("features", columns.features), ("label", columns.label)):
         if given is not None:
             raise TypeError(f"{name} names columns of a Spark DataFrame, but X is {describe(X)}.")
@@ -397,7 +397,7 @@ def _array_rows(task: Objective, X: Any, y: Any, columns: _Columns, engine: Engi
     return ArrayRows.examined(X, y, task.examine)
 
 
-def _frame_rows(task: Objective, X: Any, y: Any, columns: _Columns, engine: Engine) -> Any:
+def _frame_rows(task: Objective, X: Data, y: Data, columns: _Columns, engine: Engine) -> Any:
     features, label, sample_weight = columns
     if sample_weight is not None:
         if not isinstance(sample_weight, str):
@@ -446,7 +446,7 @@ def _check_start(
     return start.compress()
 
 
-def _check_radii(radii: Any) -> FloatArray:
+def _check_radii(radii: object) -> FloatArray:
     if isinstance(radii, str | bytes) or not np.iterable(radii):
         raise TypeError(f"radii must be a list of positive numbers, got {describe(radii)}.")
     checked = np.array([check_positive("radii", radius) for radius in radii])
@@ -463,7 +463,7 @@ class _Cut(NamedTuple):
     fold_of: FloatArray  # empty if at random
 
     @classmethod
-    def checked(cls, problem: Problem, folds: Any, seed: int) -> _Cut:
+    def checked(cls, problem: Problem, folds: Data, seed: int) -> _Cut:
         n_rows = problem.rows.facts.n_rows
         if np.ndim(folds) == 0:
             cut = cls(check_count("folds", folds, 2), seed, np.zeros(0))

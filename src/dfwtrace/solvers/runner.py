@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace._typing import FloatArray
+from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile
 from dfwtrace.files.identity import fingerprint
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
@@ -309,7 +309,7 @@ class Runner:
 
     # Checkpoints
 
-    def _identity(self, start: LowRankMatrix) -> dict[str, Any]:
+    def _identity(self, start: LowRankMatrix) -> Memory:
         """What must be the same for the run to continue."""
         problem, task, facts = self._problem, self._problem.task, self._problem.rows.facts
         return fingerprint(
@@ -328,7 +328,7 @@ class Runner:
             digests=problem.digests,
         )
 
-    def _memory(self, iterate: Iterate) -> dict[str, Any]:
+    def _memory(self, iterate: Iterate) -> Memory:
         """All that the run depends on from here."""
         best = self._best
         certificate = None if best.certificate is None else asdict(best.certificate)
@@ -345,7 +345,7 @@ class Runner:
             "seconds": time.perf_counter() - self._began,
         }
 
-    def _restore(self, memory: dict[str, Any]) -> None:
+    def _restore(self, memory: Memory) -> None:
         """Continue where another run was; W and its value are this one's already."""
         objective, W, certificate, b = memory["best"]
         self._best = _Point(objective, W, _certificate_of(certificate), b)
@@ -357,5 +357,5 @@ class Runner:
         self._began -= memory["seconds"]
 
 
-def _certificate_of(fields: dict[str, Any] | None) -> Certificate | None:
+def _certificate_of(fields: Memory | None) -> Certificate | None:
     return None if fields is None else Certificate(**fields)

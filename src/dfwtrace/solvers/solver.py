@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from dfwtrace import lmo as oracles
+from dfwtrace._typing import Memory
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO, Constants, RememberingOracle
 from dfwtrace.solvers import steps
@@ -22,7 +23,7 @@ class Resumed(NamedTuple):
     """A run that continues another: the epochs behind it, and what its iterate remembered."""
 
     epochs: int
-    memory: dict[str, Any]
+    memory: Memory
 
 
 class Solver(ABC):

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace._typing import Array, DType, FloatArray, Matrix
 from dfwtrace.data.rows import Examined
 from dfwtrace.data.shards import Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
@@ -218,7 +218,7 @@ class Task(Objective, Generic[State]):
         kinds = type(self).__mro__
         return any(method in vars(kind) for kind in (self, *kinds[: kinds.index(Task)]))
 
-    def precision(self, dtype: np.dtype[Any]) -> float:
+    def precision(self, dtype: DType) -> float:
         """Relative rounding error of a shard's arithmetic on features of that type."""
         return 8.0 * float(np.finfo(np.float32 if dtype == np.float32 else np.float64).eps)
 
