@@ -8,6 +8,7 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
+SCALE ?= small
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --progress-bar off
 
 help:
@@ -16,7 +17,7 @@ help:
 	@echo "make coverage the same tests, and which lines they run"
 	@echo "make lint    ruff, mypy --strict, import-linter"
 	@echo "make bench   speed, as ratios measured side by side"
-	@echo "make reproduce the paper's figures, tables and claims, measured on this machine"
+	@echo "make reproduce the paper's figures, tables and claims; SCALE=paper for its own sizes"
 	@echo "make clean   remove .venv and everything that was built"
 
 .venv/made:
@@ -55,7 +56,7 @@ bench: .venv/installed-dev
 
 reproduce: .venv/installed-dev
 	@tools/java.sh || true
-	$(BIN)/dfwtrace reproduce
+	$(BIN)/python -m reproduction --scale $(SCALE)
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage*

@@ -35,8 +35,7 @@ from benchmarks import (
     spark_session,
 )
 from benchmarks.harness import Scale
-from dfwtrace.experiments.other_work import OtherWork
-from dfwtrace.experiments.provenance import provenance
+from benchmarks.provenance import OtherWork, provenance
 
 SUITE: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
@@ -107,13 +106,10 @@ def _measure(
     except (spark_session.NoSparkError, ModuleNotFoundError) as lacking:
         console.print(f"{title}\nleft out: {lacking}.")
         return []
-    share = others.share  # None where the system does not tell
-    judged = scale == "full" and not (module.TIMED and share is not None and share > _BUSY)
+    judged = scale == "full" and not (module.TIMED and others.share > _BUSY)
     console.print(report.table(title, module.RATIO, rows, judged=judged))
-    told = "not known" if share is None else f"{share:.0%}"
-    console.print(f"took {took:.0f} s, other work on the machine {told}")
-    other_work = None if share is None else round(share, 3)
-    circumstances = {"scale": scale, "other_work": other_work, **facts}
+    console.print(f"took {took:.0f} s, other work on the machine {others.share:.0%}")
+    circumstances = {"scale": scale, "other_work": round(others.share, 3), **facts}
     return [report.record(row, judged=judged, **circumstances) for row in rows]
 
 

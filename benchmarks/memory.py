@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from benchmarks.harness import Row, Scale
-from dfwtrace.experiments.provenance import ROOT
+from benchmarks.provenance import ROOT
 
 RATIO = "extra peak / (d·m·8 bytes)"
 TIMED = False

@@ -1,6 +1,6 @@
 """Predicted epochs on N workers at the paper's ImageNet size, against perfect scaling.
 
-Simulated by `dfwtrace.experiments.scaling_model` from what was measured here. The
+Simulated by `benchmarks.scaling_model` from what was measured here. The
 ratio is that of the tree at 10 Gb/s: the epoch over an N-th of the epoch with one worker.
 
 ``python -m benchmarks.scaling FILE`` prints the table of a file of results in Markdown.
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Row, Scale
-from benchmarks.scaling_costs import measure
-from dfwtrace.experiments.scaling_costs import FAN_IN, ITERATIONS
-from dfwtrace.experiments.scaling_model import Network, Topology, epoch_seconds, exchanges
+from benchmarks.scaling_costs import FAN_IN, ITERATIONS, measure
+from benchmarks.scaling_model import Network, Topology, epoch_seconds, exchanges
 
 RATIO = "epoch / perfect"
 TIMED = True
@@ -54,10 +53,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
                 epochs["tree, 10 Gb/s"] * workers / alone,
                 None,
                 {"compute": float(costs.compute.at(_IMAGES / workers).sum()), **epochs},
-                {
-                    "levels": shapes["tree"].levels,
-                    **({} if other_work is None else {"other work": other_work}),
-                },
+                {"levels": shapes["tree"].levels, "other work": other_work},
             )
         )
     return rows

@@ -7,9 +7,8 @@ err where they take memory bandwidth away from each other, which machines of a c
 from __future__ import annotations
 
 from benchmarks.harness import Row, Scale
-from benchmarks.scaling_costs import measure
-from dfwtrace.experiments.scaling_costs import FAN_IN, ITERATIONS
-from dfwtrace.experiments.scaling_model import (
+from benchmarks.scaling_costs import FAN_IN, ITERATIONS, measure
+from benchmarks.scaling_model import (
     LOOPBACK,
     Topology,
     bytes_on_wire,

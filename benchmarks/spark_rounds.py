@@ -17,8 +17,8 @@ import numpy as np
 import dfwtrace as dt
 from benchmarks import spark_session
 from benchmarks.harness import Row, Scale, in_turn
-from dfwtrace.engines import Engine
 from dfwtrace.data.rows import ArrayRows, Examined
+from dfwtrace.engines import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

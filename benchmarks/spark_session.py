@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from dfwtrace.experiments.provenance import ROOT
+from benchmarks.provenance import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ class NoSparkError(Exception):
     """Spark cannot run here; the text says what is missing."""
 
 
-def session() -> SparkSession:
+def session(master: str = MASTER) -> SparkSession:
     """The session that is running, or a new one, which `stop` ends."""
     for package in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(package) is None:
@@ -46,7 +46,7 @@ def session() -> SparkSession:
         raise NoSparkError("there is no Java 17 or later (tools/java.sh installs one)")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(MASTER).appName("dfwtrace benchmarks")
+    builder = SparkSession.builder.master(master).appName("dfwtrace benchmarks")
     for name, value in _SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

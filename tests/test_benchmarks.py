@@ -34,9 +34,8 @@ from benchmarks import (
     scaling_costs,
     spark_loading,
 )
+from benchmarks.growth import FORMS
 from benchmarks.harness import Row, epoch_seconds, in_turn
-
-from dfwtrace.experiments.table2 import FORMS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,8 @@ import dfwtrace as dt
 # `benchmarks` and `tests` are run from the checkout and never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.engines.resident.crews import CrewEngine
-
-from dfwtrace.experiments.scaling_costs import message_seconds
-from dfwtrace.experiments.scaling_model import (
+from benchmarks.scaling_costs import message_seconds
+from benchmarks.scaling_model import (
     LOOPBACK,
     Compute,
     Costs,
@@ -30,6 +28,7 @@ from dfwtrace.experiments.scaling_model import (
     exchanges,
     round_seconds,
 )
+from tests.engines.resident.crews import CrewEngine
 
 ROUNDS = exchanges(d=2000, m=1000, iterations=2)
 # One microsecond a row in every round.

@@ -49,13 +49,13 @@ def test_intents_are_told_apart_by_fewer_numbers(tmp_path: Path) -> None:
     assert int(rank) < 20
 
 
-def run(name: str, *options: str) -> str:
-    """What an example prints, run in a process of its own."""
+def run(name: str, *options: str) -> tuple[str, str]:
+    """What an example prints, and its progress, run in a process of its own."""
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
+    assert "Warning" not in done.stderr
+    return done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -64,23 +64,23 @@ def completion() -> ModuleType:
 
 
 class TestDemo:
-    def test_prints_both_tables_and_draws_the_curves(self, tmp_path: Path) -> None:
-        printed = run("demo", "--small", "--out", str(tmp_path / "new"))
-        rows = re.findall(r"^ ?(\S+) +20 +[\d.]+ +[\d.]+ +[\d.]+ +[\d,]+ +[\d,]+ ", printed, re.M)
-        assert rows == 2 * ORACLES
-        assert printed.count("The plan for power-log:") == 2
-        assert printed.count("the least time over 20 epochs") == 2
-        assert f"Convergence curves: {tmp_path / 'new' / 'convergence.png'}" in printed
-        picture = (tmp_path / "new" / "convergence.png").read_bytes()
-        assert picture.startswith(b"\x89PNG")
-
-    def test_does_without_matplotlib(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "matplotlib", None)  # makes its import fail
-        assert load("demo").main(["--small", "--out", str(tmp_path)]) == 0
-        assert capsys.readouterr().out.endswith("matplotlib is missing: pip install matplotlib\n")
-        assert list(tmp_path.iterdir()) == []
+    def test_compares_uses_and_reports_a_model(self, tmp_path: Path) -> None:
+        printed, progress = run("demo", "--out", str(tmp_path / "new"))
+        assert "dfwtrace" in progress
+        row = r"^ %s +([\d.]+) +(\d+) +(\S+) +(\d+) KiB +[\d.]+ *$"
+        (ours,) = re.findall(row % "TraceNormClassifier", printed, re.M)
+        (dense,) = re.findall(row % "LogisticRegression", printed, re.M)
+        assert float(ours[0]) > float(dense[0]) - 0.01
+        assert int(ours[1]) < 0.5 * int(dense[1])
+        assert float(ours[2]) <= 1e-3
+        assert int(ours[3]) < 0.5 * int(dense[3])
+        assert printed.count("recognised") + printed.count("taken for") == 5
+        page = (tmp_path / "new" / "report.html").read_text("utf-8")
+        assert "<h1><bdi>150 intents</bdi></h1>" in page
+        assert "Classes with the largest errors" in page
+        assert (tmp_path / "new" / "demo.png").read_bytes().startswith(b"\x89PNG")
+        model = dt.load(tmp_path / "new" / "intents.safetensors")
+        assert len(model.classes_) == 150
 
     def test_ends_cleanly_on_ctrl_c(self, tmp_path: Path) -> None:
         # A process started in the background may have been told to ignore the signal.
@@ -95,12 +95,22 @@ class TestDemo:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as demo:
             assert demo.stdout is not None
-            assert demo.stdout.readline().startswith("run 1 of 12: power-1")
+            assert demo.stdout.readline().startswith("150 intents")
             demo.send_signal(signal.SIGINT)
             printed, errors = demo.communicate(timeout=120)
         assert demo.returncode == 130
         assert printed.endswith("Interrupted.\n")
-        assert errors == ""
+        assert "Traceback" not in errors
+
+
+def test_oracles_have_tables_and_curves(tmp_path: Path) -> None:
+    printed, _ = run("oracles", "--small", "--out", str(tmp_path / "new"))
+    rows = re.findall(r"^ ?(\S+) +20 +[\d.]+ +[\d.]+ +[\d.]+ +[\d,]+ +[\d,]+ ", printed, re.M)
+    assert rows == 2 * ORACLES
+    assert printed.count("The plan for power-log:") == 2
+    assert printed.count("the least time over 20 epochs") == 2
+    assert f"Convergence curves: {tmp_path / 'new' / 'convergence.png'}" in printed
+    assert (tmp_path / "new" / "convergence.png").read_bytes().startswith(b"\x89PNG")
 
 
 class TestMatrixCompletion:

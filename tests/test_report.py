@@ -1,29 +1,23 @@
-"""The report page: true to the run, unharmed by what names hold, and good to read in a browser."""
+"""The report page: true to the run, unharmed by what names hold."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import sys
-import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from matplotlib import rcParams
 from tests.reports import HOSTILE, hostile_report, report_of, solved
 
 import dfwtrace as dt
-from dfwtrace.report import Radii, Report, Worst, write_report
-from dfwtrace.report.chart import HEIGHT, WIDTH, Chart, Series, to_svg
+from dfwtrace.report import MOST_WORST, Communication, Radii, Worst, render, write_report
 from dfwtrace.report.numbers import duration, name, number, size
-from dfwtrace.report.page import MOST_WORST, render
-from dfwtrace.report.scales import linear, logarithmic
 
 
 class Reader(HTMLParser):
@@ -41,6 +35,7 @@ class Reader(HTMLParser):
         self.feed(page)
         self.close()
         assert self._open == []
+        self.text = " ".join(self.text.split())
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self.tags.append(tag)
@@ -61,76 +56,110 @@ class Reader(HTMLParser):
         self.text += data if self._open and self._open[-1] != "style" else ""
 
 
-def points_of(page: str, key: str) -> list[tuple[float, float]]:
-    """The points of the last line of a chart."""
-    svg = next(s for s in re.findall(r"<svg.*?</svg>", page, re.S) if f'id="{key}-title"' in s)
-    drawn = re.findall(r'<polyline points="([^"]*)"', svg)[-1]
-    return [tuple(map(float, point.split(","))) for point in drawn.split()]  # type: ignore[misc]
+def charts_of(page: str) -> dict[str, str]:
+    """The SVG of each chart, by its title."""
+    found = re.findall(r'(<svg [^>]*class="chart".*?</svg>)', page, re.S)
+    return {re.findall(r"<title[^>]*>(.*?)</title>", svg)[0]: svg for svg in found}
 
 
-# What the page tells
+def curve_of(svg: str) -> Any:
+    """The points of a chart's first line, upwards."""
+    drawn = re.findall(r'd="(M [^"]*)" clip-path="[^"]*" fill="none" stroke="var\(--tone1', svg)[0]
+    points = np.array(re.findall(r"[ML] (\S+) (\S+)", drawn), dtype=float)
+    return points * [1.0, -1.0]
+
+
+def described(svg: str) -> str:
+    return str(re.findall(r"<desc[^>]*>(.*?)</desc>", svg)[0])
+
+
+CONVERGENCE = [
+    *("Objective, by epochs", "Objective, by seconds"),
+    *("Relative gap, by epochs", "Relative gap, by seconds"),
+]
+
+
+# What the page shows
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("solver", ["dfw", "accelerated"])
-def test_a_page_tells_how_the_run_went(task: Any, solver: str, tmp_path: Path) -> None:
+def test_a_page_shows_how_the_run_went(task: Any, solver: str, tmp_path: Path) -> None:
     result = solved(task, solver=solver, epochs=20, certify_every=5, tol=1e-3)
     scores = {"accuracy": 0.875, "R²": 0.25}
     path = tmp_path / "report.html"
     write_report(path, report_of(result, task, tol=1e-3, solver=solver, scores=scores))
     page = path.read_text("utf-8")
     read = Reader(page)
-    text = " ".join(read.text.split())
-    assert f"dfwtrace · {task} · " in text
-    assert result.message in text
-    assert number(result.objective, 7) in text
-    assert number(result.objective_at_zero, 7) in text
+    assert f"dfwtrace · {task} · " in read.text
+    assert result.message in read.text
+    assert number(result.objective, 7) in read.text
+    assert number(result.objective_at_zero, 7) in read.text
     for shown in ("0.875", "0.25", "R²", solver, "dense float64", dt.__version__):
-        assert shown in text
-    assert f"Rank {result.W.rank} Trace norm {number(result.W.trace_norm)} Radius 3 " in text
-    kinds = ("objective-epoch", "objective-seconds", "gap-epoch", "gap-seconds", "spectrum")
-    for key in kinds:
-        assert read.ids.count(f"{key}-title") == read.ids.count(f"{key}-desc") == 1
+        assert shown in read.text
+    assert f"Rank {result.W.rank} Trace norm {number(result.W.trace_norm)} Radius 3 " in read.text
+    charts = charts_of(page)
+    assert list(charts) == [*CONVERGENCE, "Singular values of W", "Numbers sent in each epoch"]
     assert len(read.ids) == len(set(read.ids))
+    assert not {"script", "img", "link"} & set(read.tags)
     numbers = sum(made["numbers_sent"] for made in result.rounds)
-    assert f"In all {len(result.rounds):,} {numbers:,} " in text
+    assert f"In all {len(result.rounds):,} {numbers:,} " in read.text
+    assert "Nothing went over a wire." in read.text
 
 
 def test_curves_go_through_the_values_of_the_history() -> None:
     result = solved("regression", epochs=25)
-    points = points_of(render(report_of(result)), "objective-epoch")
+    points = curve_of(charts_of(render(report_of(result)))["Objective, by epochs"])
     objective = result.history.column("objective")
-    assert len(points) == 25
-    x, y = np.array(points).T
-    # A place on the page is a straight function of the value, and up is more.
-    for values, places, direction in ((np.arange(1, 26), x, 1.0), (objective, y, -1.0)):
-        slope, offset = np.polyfit(values, places, 1)
-        assert slope * direction > 0.0
-        assert np.all(np.abs(slope * values + offset - places) < 0.1)
+    # Places are straight functions of values. A curve may leave out what is straight anyway.
+    x = np.linspace(points[0, 0], points[-1, 0], 25)
+    y = np.interp(x, *points.T)
+    slope, offset = np.polyfit(objective, y, 1)
+    assert slope > 0.0
+    np.testing.assert_allclose(slope * objective + offset, y, atol=0.3)
 
 
-def test_a_long_run_keeps_its_peaks_and_its_page_small() -> None:
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_a_long_run_keeps_its_peak_and_its_page_small(noise: float) -> None:
+    seen = np.random.default_rng(0).uniform(1.0, 1.0 + noise, 20_000)
     history = dt.History()
     for epoch in range(1, 20_001):
-        gap = 1.0 / epoch * (5.0 if epoch == 12_345 else 1.0)
+        gap = seen[epoch - 1] / epoch * (50.0 if epoch == 12_345 else 1.0)
         history.append({"epoch": epoch, "objective": gap, "gap": gap, "seconds": 0.01 * epoch})
     content = report_of(solved("regression", epochs=1))
-    page = render(Report(**{**vars(content), "history": history}))
-    assert len(page) < 120_000
-    (_, start), *rest = points_of(page, "gap-epoch")
-    heights = [y for _, y in rest]
-    assert min(heights) >= start  # falls
-    assert any(after < before - 10.0 for before, after in itertools.pairwise(heights))
+    page = render(replace(content, history=history))
+    assert len(page) < 150_000
+    for title in CONVERGENCE:
+        heights = curve_of(charts_of(page)[title])[:, 1]
+        assert np.diff(heights).max() > 20.0
 
 
-def test_validation_losses_are_drawn_with_their_best_radius() -> None:
+def test_a_page_of_a_path_has_its_losses_and_the_best_radius() -> None:
     X, Y, _ = dt.datasets.make_multitask(n=90, d=7, m=5, rank=2, noise=0.4, seed=0)
     path = dt.path(dt.LeastSquares(), X, Y, radii=[3.0, 0.1, 1.0], folds=3)
     page = render(report_of(path.results[path.best], path=path))
-    assert f"at a radius of {number(path.radii[path.best])}." in page
-    assert len(points_of(page, "radii")) == 3
+    best = number(path.radii[path.best])
+    svg = charts_of(page)["Validation loss against the radius"]
+    assert f"at a radius of {best}." in described(svg)
+    assert len(curve_of(svg)) == 3
+    assert f"Best radius {best} " in Reader(page).text
+    assert "Radii tried 3 From 0.1 To 3 Folds 3" in Reader(page).text
     without = dt.path(dt.LeastSquares(), X, Y, radii=[1.0])
     assert "Choice of the radius" not in render(report_of(without.results[0], path=without))
+
+
+def test_a_page_of_a_cluster_shows_what_was_sent_and_where() -> None:
+    content = report_of(
+        solved("regression", epochs=3),
+        engine="spark local[2]",
+        where=[("Solver", "this process"), ("8 shards", "spark local[2], 2 processors")],
+    )
+    page = render(replace(content, communication=Communication(1200, 34_567, 3, 21, 5 * 2**20)))
+    text = Reader(page).text
+    assert "Oracle 1,200 34,567 The rest 3 21 In all 1,203 34,588 " in text
+    assert "5 MiB went over a wire." in text
+    assert "8 shards spark local[2], 2 processors" in text
+    assert "Engine spark local[2]" in text
 
 
 def test_worst_classes_come_in_their_order_and_not_without_end() -> None:
@@ -143,7 +172,18 @@ def test_worst_classes_come_in_their_order_and_not_without_end() -> None:
     assert 'rect width="50.0"' in page
 
 
-# Runs with little to tell
+def test_a_page_does_not_depend_on_the_style_of_other_pictures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = report_of(solved("regression", epochs=2))
+    page = render(content)
+    monkeypatch.setitem(rcParams, "text.color", "red")
+    monkeypatch.setitem(rcParams, "font.size", 30.0)
+    assert render(content) == page
+    assert rcParams["font.size"] == 30.0
+
+
+# Runs with little to show
 
 
 def test_gaps_that_are_not_known_are_left_out() -> None:
@@ -151,12 +191,12 @@ def test_gaps_that_are_not_known_are_left_out() -> None:
     assert np.isnan(result.history.column("gap")).sum() == 9
     page = render(report_of(result))
     assert "nan" not in Reader(page).text.lower()
-    assert "certified" in page
+    assert ">certified</text>" in page
     for record in result.history:
         record["gap"] = record["gap_estimate"] = record["objective"] = math.nan
     page = render(report_of(result))
     assert "The run recorded neither objective nor gap." in page
-    assert "gap-epoch" not in page
+    assert not set(CONVERGENCE) & charts_of(page).keys()
 
 
 def test_an_interrupted_run_has_an_unknown_gap() -> None:
@@ -168,25 +208,23 @@ def test_an_interrupted_run_has_an_unknown_gap() -> None:
     assert (result.status, math.isnan(result.gap)) == ("interrupted", True)
     page = render(report_of(result))
     assert "interrupted</span>" in page
-    assert "The certified gap is not known after 3 epochs." in page
+    gap = charts_of(page)["Relative gap, by epochs"]
+    assert described(gap) == "The certified gap is not known after 3 epochs."
 
 
 def test_no_epochs_and_rank_zero() -> None:
-    result = solved("regression", epochs=0)
-    page = render(report_of(result))
+    page = render(report_of(solved("regression", epochs=0)))
     assert "No epoch was run" in page
     assert "W = 0: there are no singular values to show." in page
-    assert "<polyline" not in page
+    assert charts_of(page) == {}
 
 
 def test_one_epoch_and_rank_one() -> None:
     result = solved("classification", epochs=1)
     assert result.W.rank == 1
-    page = render(report_of(result, "classification"))
-    Reader(page)
-    assert "<polyline" not in page  # a point is a dot
-    assert "1 singular value, " in page
-    assert "in 1 epoch." in page
+    charts = charts_of(render(report_of(result, "classification", tol=1e-3)))
+    assert described(charts["Singular values of W"]).startswith("1 singular value, ")
+    assert described(charts["Objective, by epochs"]).endswith("in 1 epoch.")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -5.0, 1e308, 5e-324])
@@ -197,76 +235,20 @@ def test_no_number_is_too_odd_for_a_page(value: float) -> None:
     outcome = content.outcome._replace(
         objective=value, gap=value, relative_gap=value, objective_at_zero=value, seconds=value
     )
-    changes: dict[str, Any] = {
-        "outcome": outcome,
-        "settings": content.settings._replace(tol=value, radius=value),
-        "spectrum": np.array([value]),
-        "scores": {"score": value},
-        "worst": [Worst("a", 1, value), Worst("b", 1, 1.0)],
-        "path": Radii(np.array([1.0, 2.0]), np.array([[value, value], [value, value]])),
-    }
-    page = render(Report(**{**vars(content), **changes}))
+    page = render(
+        replace(
+            content,
+            outcome=outcome,
+            settings=content.settings._replace(tol=value, radius=value),
+            spectrum=np.array([value]),
+            scores={"score": value},
+            worst=[Worst("a", 1, value), Worst("b", 1, 1.0)],
+            path=Radii(np.array([1.0, 2.0]), np.array([[value, value], [value, value]])),
+        )
+    )
     for svg in re.findall(r"<svg.*?</svg>", page, re.S):
         assert not re.search(r'"[^"]*\b(nan|inf)\b', svg)
     Reader(page)
-
-
-# Charts
-
-ANY = st.floats(width=64)
-FEW = arrays(np.float64, st.integers(1, 12), elements=ANY)
-
-
-@given(FEW, st.booleans(), st.booleans())
-def test_axes_hold_all_that_can_be_drawn(values: Any, log: bool, from_zero: bool) -> None:
-    scale = logarithmic(values) if log else linear(values, from_zero)
-    places = [tick.value for tick in scale.ticks]
-    assert 2 <= len(places) <= 11
-    assert np.all(np.diff(places) > 0.0)
-    assert len({tick.label for tick in scale.ticks}) == len(places)
-    can = (np.abs(values) < 1e250) & ((values > 1e-250) | (not log))
-    slack = 1e-8 * (scale.high - scale.low)
-    assert np.all(values[can] >= scale.low * (1.0 - 1e-8 * log) - slack)
-    assert np.all(values[can] <= scale.high + slack)
-    if from_zero and not log:
-        assert scale.low <= 0.0 <= scale.high
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "labels"),
-    [
-        (0.023, 3.3, ["0.02", "0.1", "1", "5"]),
-        (0.06, 7.0, ["0.1", "1", "10"]),  # 0.05 would be written over 0.1
-        (1.0, 384.0, ["1", "10", "100", "500"]),
-        (1.0, 130.0, ["1", "10", "100"]),  # and 200 over 100
-        (3e-9, 2e-6, ["10⁻⁸", "10⁻⁷", "10⁻⁶"]),  # powers take too much room
-        (2.5, 8.0, ["2", "5", "10"]),
-    ],
-)
-def test_a_logarithmic_axis_tells_its_ends_where_there_is_room(
-    low: float, high: float, labels: list[str]
-) -> None:
-    scale = logarithmic(np.array([low, high]))
-    assert [tick.label for tick in scale.ticks] == labels
-
-
-@given(FEW, st.booleans(), st.sampled_from(["line", "dots", "bars"]), st.text(), st.text())
-def test_any_chart_is_well_formed_and_inside_its_frame(
-    values: Any, log: bool, mark: Any, label: str, series: str
-) -> None:
-    x = np.arange(1.0, values.size + 1.0)
-    y_scale = logarithmic(values) if log else linear(values)
-    drawn = [Series(series, x, values, mark)]
-    level = (label, float(values[0]))
-    svg = to_svg(Chart("k", label, label, label, label, linear(x), y_scale, drawn, level))
-    root = ET.fromstring(svg)
-    for element in root.iter():
-        for key, value in element.attrib.items():
-            if key in ("x", "x1", "x2", "cx"):
-                assert -15.0 <= float(value) <= WIDTH
-            if key in ("y", "y1", "y2", "cy"):
-                assert 0.0 <= float(value) <= HEIGHT
-    assert root.findtext("title") == name(label)
 
 
 @pytest.mark.parametrize(
@@ -308,19 +290,20 @@ def test_bad_content_is_refused_in_one_sentence(tmp_path: Path) -> None:
     }
     for field, value in bad.items():
         with pytest.raises((TypeError, ValueError), match=rf"^{field} must [^\n]*\.$"):
-            Report(**{**vars(content), field: value})
+            replace(content, **{field: value})
     with pytest.raises(TypeError, match="colour"):
         report_of(solved("regression", epochs=1), colour="red")
     assert not path.exists()
 
 
-def test_without_jinja2_a_sentence_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("missing", [["jinja2"], ["matplotlib"], ["jinja2", "matplotlib"]])
+def test_a_sentence_says_what_to_install(
+    missing: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(
-        ImportError, match=r"^a report needs jinja2: pip install 'dfwtrace\[report\]'\.$"
-    ):
+    sentence = f"a report needs {' and '.join(missing)}: pip install 'dfwtrace[report]'."
+    for package in missing:
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"^{re.escape(sentence)}$"):
         write_report(tmp_path / "page.html", report_of(solved("regression", epochs=1)))
     assert list(tmp_path.iterdir()) == []
 
@@ -344,11 +327,9 @@ def test_hostile_names_stay_text() -> None:
     assert not {"script", "img", "iframe", "link", "object", "base", "a"} & set(read.tags)
     assert read.tags.count("style") == 1
     assert not [key for _, key, _ in read.attributes if key.startswith("on") or key == "style"]
-    assert not [key for _, key, _ in read.attributes if key in ("src", "href", "xlink:href")]
+    links = [value for _, key, value in read.attributes if key in ("src", "href", "xlink:href")]
+    assert all(value.startswith("#") for value in links)  # markers within a chart
     for shown in (HOSTILE[0], HOSTILE[2], HOSTILE[6], HOSTILE[8], "(no name)", "an ordinary one"):
         assert shown in read.text
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]", page)
     assert "x" * 200 not in page
-
-
-# In a browser

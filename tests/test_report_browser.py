@@ -12,8 +12,7 @@ import pytest
 from tests.browser import BROWSER, Browser
 from tests.reports import hostile_report, report_of, solved
 
-from dfwtrace.report import write_report
-from dfwtrace.report.page import render
+from dfwtrace.report import render, write_report
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ CONTRAST = """
     }
     return [255, 255, 255];
   };
-  const worst = {text: [99, ""], mark: [99, ""], texts: 0};
+  const worst = {text: [99, ""], mark: [99, ""], texts: 0, marks: 0};
   const note = (kind, colour, e) => {
     const [a, b] = [light(parse(colour)), light(behind(e))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
@@ -72,8 +71,11 @@ CONTRAST = """
       note("text", e.tagName === "text" ? style.fill : style.color, e);
       worst.texts += 1;
     }
-    if (e.tagName === "polyline") note("mark", style.stroke, e);
-    if (["circle", "rect"].includes(e.tagName)) note("mark", style.fill, e);
+    for (const part of ["fill", "stroke"])
+      if ((e.getAttribute(part) || "").includes("--tone")) {
+        note("mark", style[part], e);
+        worst.marks += 1;
+      }
   }
   return worst;
 })()
@@ -115,6 +117,7 @@ def test_a_page_is_good_to_read(
     assert browser.evaluate(COLLIDING) == []
     contrast = browser.evaluate(CONTRAST)
     assert contrast["texts"] > 20
+    assert (contrast["marks"] > 10) == (kind != "empty")
     assert contrast["text"][0] >= 4.5, contrast
     assert contrast["mark"][0] >= 3.0, contrast
     ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -18,7 +18,7 @@ logs=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
 
 # What users see of it, as against what is below: about half of the work.
-surface=$(ls -d tests/{cli,estimators,experiments} tests/test_{benchmarks,docs,examples,peers,plots,report}*.py)
+surface=$(ls -d tests/{cli,estimators,reproduction} tests/test_{benchmarks,docs,examples,peers,plotting,report}*.py)
 
 # run NAME MARKERS ARGUMENTS: the tests with these markers, in place of a shell of their own
 run() {

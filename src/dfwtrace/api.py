@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace import checkpoints
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.checkpoints import Checkpoint
 from dfwtrace.data.rows import ArrayRows, Facts
 from dfwtrace.data.shards import Shard
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
+from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
@@ -71,7 +70,7 @@ def solve(
         What F is; see `dfwtrace.Task` for the methods that a task has.
     X : array, memmap or sparse matrix of shape (n, d), or Spark DataFrame
         Features. float32 and float64 are kept as they come; sums are float64.
-    y : array
+    y : array, optional
         Targets: of shape (n, m) for `LeastSquares`, class labels from 0 for `Multinomial`.
     radius : float
         μ, the bound of the trace norm.
@@ -83,10 +82,10 @@ def solve(
     sample_weight : array of shape (n,), or str, optional
         What each row counts; a weight of 2 is the same as the row twice. Where X is a DataFrame,
         the name of the column. For tasks made of a loss on scores.
-    intercept : bool
+    intercept : bool, default=False
         Add a free b ∈ Rᵐ to every row of scores, XW + 1bᵀ, which is not constrained. For
         tasks made of a loss on scores.
-    solver : {"dfw", "accelerated"}
+    solver : {"dfw", "accelerated"}, default="dfw"
         DFW-Trace, the paper's; or quasi-Newton and projected gradient steps on the factors of W,
         which reach a small gap far sooner.
     lmo : str or object, optional
@@ -104,21 +103,21 @@ def solve(
         Wall-clock limit in seconds, checked after each epoch.
     certify_every : int, optional
         Certify the gap every `certify_every` epochs, and at the end in any case.
-    representation : {"auto", "gram", "implicit", "dense", "factored"}
+    representation : {"auto", "gram", "implicit", "dense", "factored"}, default="auto"
         What a shard keeps; see `dfwtrace.plan`.
     engine : Engine, optional
         Where the shards live; `LocalEngine()` by default, `SparkEngine` for a DataFrame.
     start : LowRankMatrix, optional
         W to start from, with ‖start‖_* ≤ radius; zero by default.
-    seed : int
+    seed : int, default=0
         The seed that all workers share.
     callback : callable, optional
         Called as ``callback(W, record)`` after every epoch. A mapping that it returns is added to
         the record; True ends the run with status "stopped".
     checkpoint : str, path or Checkpoint, optional
         A file that the run is written to every 30 seconds, or as `Checkpoint` says. If it exists,
-        the run goes on from there, to the same bits as one that was never stopped. A checkpoint of
-        other data, another radius or shard plan is refused.
+        the run continues from there, to the same bits as one that was never stopped. A checkpoint
+        of other data, another radius or shard plan is refused.
     progress : bool, optional
         Show a progress bar; by default, if standard error is a terminal.
 
@@ -152,7 +151,7 @@ def solve(
     )
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
-    saving = checkpoints.resolve(checkpoint)
+    saving = resolve_checkpoint(checkpoint)
     columns = _Columns(features, label, sample_weight)
     problem = _problem(
         task, X, y, columns, method, criteria.epochs, representation, engine, intercept
@@ -187,12 +186,20 @@ def plan(
     representation: str = "auto",
     engine: Engine | None = None,
 ) -> Plan:
-    """Which representation `solve` would take, with the estimated memory and time of all of them.
+    """Choose the representation that `solve` would, and estimate memory and time of all of them.
 
     Parameters
     ----------
-    task, X, y, features, label, solver, lmo, epochs, representation, engine
-        As for `solve`; the others have no influence.
+    task : Task
+        This and all other parameters are as for `solve`.
+    X : array, sparse matrix or Spark DataFrame
+    y : array, optional
+    features, label : str or list of str, optional
+    solver : {"dfw", "accelerated"}, default="dfw"
+    lmo : str or object, optional
+    epochs : int, optional
+    representation : str, default="auto"
+    engine : Engine, optional
 
     Returns
     -------
@@ -236,28 +243,35 @@ def path(
 ) -> Path:
     """Solve for many radii, from the smallest to the largest, each from the one before.
 
-    The data are read, cut into shards and sent to the workers once. Least squares in gram form sums
-    its second moments once; those of a fold's training rows are the total less the fold's own, so
-    that all folds and all radii together take one pass over the data.
+    The solver is "accelerated". The data are read, cut into shards and sent to the workers once.
+    Least squares in gram form sums the second moments of each fold once, so that all folds and all
+    radii together take one pass over the data.
 
     Parameters
     ----------
-    task, X, y, features, label, sample_weight, intercept
-        As for `solve`.
-    representation, engine, seed, progress
-        As for `solve`. The solver is "accelerated".
+    task : Task
+        This and all that is not described here is as for `solve`.
+    X : array, sparse matrix or Spark DataFrame
+    y : array, optional
     radii : sequence of float
         In any order.
     folds : int or array of shape (n,), optional
-        Also validate each radius on so many folds of the rows, made at random; or on these: the
+        Also validate each radius on this number of random folds of the rows, or on given ones: the
         number of each row's fold, from 0. A row with a negative number is in no fold: all runs
         learn from it.
-    tol : float
+    features, label : str or list of str, optional
+    sample_weight : array of shape (n,), or str, optional
+    intercept : bool, default=False
+    tol : float, default=1e-4
         Relative gap that each run is certified to.
-    epochs : int
-        Epochs of each run at the most.
+    epochs : int, default=1000
+        Largest number of epochs of each run.
     max_time : float, optional
-        Seconds of each run at the most.
+        Wall-clock limit of each run in seconds.
+    representation : str, default="auto"
+    engine : Engine, optional
+    seed : int, default=0
+    progress : bool, optional
 
     Returns
     -------

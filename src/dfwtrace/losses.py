@@ -17,6 +17,8 @@ from dfwtrace._typing import Array
 from dfwtrace.kernels import softmax_advance, softmax_along, squared_advance
 from dfwtrace.validation import check_count
 
+__all__ = ["UNWEIGHTED", "Loss", "MultinomialLoss", "SquaredLoss"]
+
 # Rows of scores worked on at once by losses without a kernel of their own: stays in cache.
 _ROWS_AT_ONCE = 256
 
@@ -137,7 +139,15 @@ class Loss(ABC):
 
 
 class SquaredLoss(Loss):
-    """½ ‖s - y‖²."""
+    """The squared loss ½ ‖s - y‖².
+
+    Examples
+    --------
+    >>> import numpy as np, dfwtrace as dt
+    >>> R = np.empty((1, 2))
+    >>> dt.losses.SquaredLoss().evaluate(np.array([[3.0, 1.0]]), np.array([[1.0, 1.0]]), R), R
+    (2.0, array([[2., 0.]]))
+    """
 
     name = "least squares"
     quadratic = True
@@ -163,7 +173,20 @@ class SquaredLoss(Loss):
 
 
 class MultinomialLoss(Loss):
-    """-log softmax(s)_y = log Σ_c exp(s_c) - s_y, with a column of scores for every class."""
+    """The loss log Σ_c exp(s_c) - s_y, with a column of scores for every class.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        One more than the largest label by default.
+
+    Examples
+    --------
+    >>> import numpy as np, dfwtrace as dt
+    >>> loss = dt.losses.MultinomialLoss(n_classes=2)
+    >>> round(loss.evaluate(np.zeros((1, 2)), np.array([0]), np.empty((1, 2))), 4)
+    0.6931
+    """
 
     name = "multinomial"
     smoothness = 0.5  # of diag(p) - ppᵀ: half, for two classes of probability ½

@@ -91,8 +91,8 @@ class Result:
         Certified upper bound of F(W) - F*; NaN if the run was interrupted before one was known.
     status : str
         "optimal": the certified gap is at most tol·F(0). "max_epochs", "max_time": a limit was
-        reached. "stalled": no step lowers F by more than its rounding error; `message` tells what
-        stands between the gap and the tolerance. "stopped": the callback asked for it.
+        reached. "stalled": no step lowers F by more than its rounding error; `message` says what
+        keeps the gap above the tolerance. "stopped": the callback asked for it.
         "interrupted": Ctrl-C; W is the best iterate.
     history : History
         A record for each epoch.
@@ -100,7 +100,7 @@ class Result:
         F(0), which `tol` is relative to.
     certificate : Certificate or None
         How σ₁ was bounded at this W. The gap may lie below this certificate's, where an earlier
-        one told more about F*.
+        one gave a better lower bound of F*.
     plan : Plan
         Which representation was taken, and why.
     rounds : History

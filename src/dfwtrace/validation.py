@@ -162,7 +162,7 @@ def _check_numeric(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def _check_finite(name: str, values: Array) -> None:
-    """A sum is finite if all is; only a sum that is not calls for a look at every entry."""
+    """A sum is finite if all is; only where it is not is every entry examined."""
     if values.dtype.kind != "f" or values.size == 0:
         return
     rows = max(1, _CHUNK_BYTES // max(1, values.nbytes // values.shape[0]))

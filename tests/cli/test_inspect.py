@@ -10,7 +10,7 @@ import pytest
 from tests.cli.commands import call, done, told
 
 import dfwtrace as dt
-from dfwtrace.io.container import read_container, write_container
+from dfwtrace.files.container import read_container, write_container
 
 CLEARS = "\x1b[2J\x9b31m\rgone"
 Change = Callable[[dict[str, Any]], Any]

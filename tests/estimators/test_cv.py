@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dfwtrace as dt
-from dfwtrace.plots import PathDisplay
+from dfwtrace.plotting import PathDisplay
 
 Data = tuple[Any, Any]
 RADII = [0.3, 1.0, 3.0]

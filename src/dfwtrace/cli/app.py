@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from dfwtrace import __version__
-from dfwtrace.cli import demo, evaluate, fit, inspect, path, plan, predict, reproduce
+from dfwtrace.cli import demo, evaluate, fit, inspect, path, plan, predict
 from dfwtrace.cli.guard import guarded
 
 
@@ -77,5 +77,5 @@ def dfwtrace(
     """
 
 
-for _module in (fit, predict, evaluate, path, inspect, plan, demo, reproduce):
+for _module in (fit, predict, evaluate, path, inspect, plan, demo):
     app.command(name=_module.__name__.rpartition(".")[2])(_module.command)

@@ -18,8 +18,7 @@ from typing import Any
 
 import typer
 
-from dfwtrace import ModelFormatError
-from dfwtrace.checkpoints import CheckpointError
+from dfwtrace import CheckpointError, ModelFormatError
 from dfwtrace.io.read_errors import DataFileError
 from dfwtrace.report.numbers import clean
 

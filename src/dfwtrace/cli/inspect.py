@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from dfwtrace import ModelFormatError
-from dfwtrace.checkpoints.packing import unpack
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.models import Model, load_model
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.words import lines, some_of
-from dfwtrace.io.container import peek, read_container
+from dfwtrace.files.checkpoint import read_checkpoint
+from dfwtrace.files.container import peek
 from dfwtrace.report.numbers import clean, duration, number, size
 from dfwtrace.report.numbers import name as clean_name
 
@@ -83,9 +83,8 @@ def _facts(model: Model) -> dict[str, Any]:
 
 
 def _of_checkpoint(file: Path) -> dict[str, Any]:
-    header, arrays = read_container(file, _CHECKPOINT)
+    run, memory = read_checkpoint(file)
     try:
-        run, memory = header["identity"], unpack(header["memory"], arrays)
         last = memory["history"][-1]
         return {
             **{name: value for name, value in run.items() if name != "rows of the shards"},

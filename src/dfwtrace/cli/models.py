@@ -11,7 +11,7 @@ import numpy as np
 from dfwtrace import ModelFormatError
 from dfwtrace.cli.data import Wanted
 from dfwtrace.cli.guard import CommandError
-from dfwtrace.io.container import read_container
+from dfwtrace.files.container import read_container
 
 _KIND = "model"
 

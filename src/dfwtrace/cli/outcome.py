@@ -14,9 +14,8 @@ from dfwtrace.cli.scores import Scores
 from dfwtrace.cli.settings import FitSettings
 from dfwtrace.cli.words import by_key, in_one_line, lines
 from dfwtrace.engines.local import threads_for
-from dfwtrace.report import Report, write_report
+from dfwtrace.report import Report, machine_here, write_report
 from dfwtrace.report.numbers import duration, number, size
-from dfwtrace.report.surroundings import machine_here
 from dfwtrace.result import Result
 
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from dfwtrace.cli.guard import CommandError, sentence_of
-from dfwtrace.io.atomic import atomic_write
+from dfwtrace.files.atomic import atomic_write
 
 
 class _EnoughError(Exception):

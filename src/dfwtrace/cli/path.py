@@ -17,7 +17,7 @@ from dfwtrace.cli.guard import SHORT
 from dfwtrace.cli.outfiles import check_outputs
 from dfwtrace.cli.output import Output, plain
 from dfwtrace.cli.settings import FitSettings
-from dfwtrace.io.atomic import atomic_write
+from dfwtrace.files.atomic import atomic_write
 from dfwtrace.report.numbers import number
 
 

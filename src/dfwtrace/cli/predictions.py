@@ -15,7 +15,7 @@ from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.models import Model
 from dfwtrace.cli.scores import row_blocks
-from dfwtrace.io.atomic import atomic_write
+from dfwtrace.files.atomic import atomic_write
 
 _SUFFIXES = (".csv", ".npy", ".parquet")
 

@@ -1,4 +1,4 @@
-"""Rows of the data before they are cut: what is known of them, and how a task looks at them."""
+"""Rows of the data before they are cut: their sizes, and how a task examines them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dfwtrace._typing import Array, Matrix
 
 
 class Examined(NamedTuple):
-    """Rows as the shards shall hold them, and the shape of W that they ask for."""
+    """Rows as the shards hold them, and the shape of W that they imply."""
 
     X: Matrix
     y: Array | None
@@ -21,7 +21,7 @@ class Examined(NamedTuple):
 
 
 #: Refuses bad rows in one sentence and converts good ones. It may see all rows at once or some of
-#: them at a time: W's shape is then the largest of the shapes that it tells.
+#: them at a time: W's shape is then the largest of the shapes that it returns.
 Examine = Callable[[Matrix, Array | None], Examined]
 
 
@@ -34,7 +34,7 @@ class Targets(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """The sizes of a data set, as the shards shall hold it.
+    """The sizes of a data set, as the shards hold it.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class ArrayRows:
         """Look through all rows at once.
 
         Rows that do not lie one behind the other are copied: BLAS may round differently for another
-        layout, and every engine shall see the same.
+        layout, and every engine must get the same.
         """
         X, y, shape = examine(X, y)
         sparse = bool(sp.issparse(X))

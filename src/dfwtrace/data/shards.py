@@ -16,7 +16,7 @@ from dfwtrace._typing import Array, FloatArray, Matrix
 # Rows multiplied at once. Long enough for BLAS to run at memory bandwidth; short enough that the
 # float32 partial sum of a block keeps its digits (blocks are added in float64).
 ROWS_IN_BLOCK = 2048
-# From so many bytes of features on, shards keep a second thread busy.
+# From this size of the features on, shards keep a second thread busy.
 _BYTES_WORTH_SHARDS = 1 << 20
 
 
@@ -30,6 +30,12 @@ class Shard:
         Its place among the shards.
     X : array or CSR matrix of shape (n_rows, d)
     y : array or None
+
+    Examples
+    --------
+    >>> import numpy as np, dfwtrace as dt
+    >>> dt.Shard(0, np.ones((5, 3)), np.ones(5)).n_rows
+    5
     """
 
     index: int
@@ -38,6 +44,7 @@ class Shard:
 
     @property
     def n_rows(self) -> int:
+        """Number of rows."""
         return int(self.X.shape[0])
 
     @property

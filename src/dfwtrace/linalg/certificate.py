@@ -17,9 +17,9 @@ from dfwtrace.linalg.golub_kahan import GolubKahan
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.validation import require_finite
 
-#: Up to so many entries the gradient is gathered and σ₁ bounded without any doubt.
+#: Up to this number of entries the gradient is gathered and σ₁ bounded deterministically.
 DENSE_ENTRIES = 25_000_000
-#: Up to so many that is about as quick as products are, however much W's factors help those.
+#: Up to this number it is about as fast as products, however much W's factors help those.
 SMALL_ENTRIES = 4_000_000
 #: Otherwise the bound holds but for this probability over the random start.
 FAILURE_PROBABILITY = 1e-9
@@ -84,7 +84,7 @@ def certify(
     near : array of shape (m, r), optional
         Vectors that span about the same space as the leading right singular vectors of G; at the
         optimum, W's right factors do. With few of them, and a large G, the bound comes from
-        products, which is quicker. Any give a true bound.
+        products, which is faster. The bound is true for any vectors.
     precision, scale : float
         Relative rounding error of the arithmetic, and the size of F (say F(0)) that it acted on:
         what rounding may have taken from the gap is added to it.
@@ -102,7 +102,7 @@ def certify(
     else:
         bound = lanczos_bound(gradient, inner, radius, seed, wanted, failure_probability, near)
         method, probability = "lanczos", failure_probability
-    if bound == 0.0:  # G = 0, as far as can be told: W is optimal
+    if bound == 0.0:  # G = 0, to working precision: W is optimal
         return Certificate(0.0, 0.0, 0.0, method, probability)
     rounding = precision * (radius * bound + abs(inner) + abs(scale))
     gap = require_finite(max(inner + radius * bound, 0.0) + rounding, "the duality gap")

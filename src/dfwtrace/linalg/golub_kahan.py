@@ -152,7 +152,7 @@ class GolubKahan:
 
 
 def _smallest_component(m: int, probability: float) -> float:
-    """δ such that a given component of a uniform unit vector of Rᵐ is below δ that seldom.
+    """δ such that one component of a uniform unit vector of Rᵐ is below δ with this probability.
 
     For m ≥ 3 the component's density is largest at 0, where it is c = Γ(m/2)/(√π Γ((m-1)/2)), so
     P(|x| < δ) ≤ 2cδ; for m = 2 it is (2/π) arcsin δ.

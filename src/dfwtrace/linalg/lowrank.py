@@ -11,7 +11,7 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.validation import check_count
 
-#: `to_dense` refuses to build more than this many bytes unless it is told to.
+#: `to_dense` refuses to build more than this many bytes unless asked to.
 DENSE_LIMIT_BYTES = 1 << 30
 
 # Below this the common scale is folded into the weights, long before it could underflow.
@@ -27,6 +27,13 @@ class RankOne:
     scale : float
     u : array of shape (d,)
     v : array of shape (m,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dfwtrace import RankOne
+    >>> RankOne(2.0, np.array([1.0, 0.0]), np.array([0.0, 1.0])).scale
+    2.0
     """
 
     scale: float
@@ -34,6 +41,7 @@ class RankOne:
     v: Array
 
     def equals(self, other: RankOne) -> bool:
+        """Whether both are the same to the last bit."""
         return (
             self.scale == other.scale
             and np.array_equal(self.u, other.u)
@@ -96,7 +104,7 @@ class LowRankMatrix:
 
     @classmethod
     def from_parts(cls, U: Array, weights: FloatArray, V: Array, scale: float) -> LowRankMatrix:
-        """The matrix that `parts` told of."""
+        """The matrix with these `parts`."""
         matrix = cls(U, weights, V)
         matrix._scale = scale
         return matrix
@@ -200,7 +208,7 @@ class LowRankMatrix:
             The smallest singular values are dropped while together they make up at most this
             fraction of the trace norm. What is dropped only shortens W: it stays in the ball.
         max_rank : int, optional
-            Keep at most so many of the largest singular values.
+            Largest number of singular values to keep.
 
         Examples
         --------

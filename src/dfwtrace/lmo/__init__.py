@@ -53,13 +53,17 @@ _BY_NAME: dict[str, Callable[[float], LMO]] = {
 
 
 def resolve(lmo: str | LMO, log_factor: float = 1.0) -> LMO:
-    """The oracle of that name, or the object itself.
+    """Find the oracle of that name, or return the object itself.
 
     Parameters
     ----------
     lmo : str or LMO
-    log_factor : float
+    log_factor : float, default=1.0
         c in the K(t) = ⌊1 + c log t⌋ of "power-log".
+
+    Returns
+    -------
+    LMO
 
     Examples
     --------

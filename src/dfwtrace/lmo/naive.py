@@ -13,7 +13,7 @@ from dfwtrace.linalg.golub_kahan import Pair
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.setting import Setting, zero_pair
 
-# Up to here a full SVD is as quick as ARPACK, and it has no special cases.
+# Up to here a full SVD is as fast as ARPACK, and it has no special cases.
 _SMALL = 64
 
 
@@ -35,9 +35,11 @@ class Naive:
     gathers: ClassVar[bool] = True
 
     def mean_products(self, epochs: int) -> float:
+        """None: the gradient is gathered."""
         return 0.0
 
     def begin(self, setting: Setting) -> NaiveOracle:
+        """The oracle of one run."""
         return NaiveOracle(setting)
 
 

@@ -29,7 +29,14 @@ class PowerRun:
 
 
 class Schedule(ABC):
-    """A rule for the number of power iterations."""
+    """A rule for the number of power iterations.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> isinstance(dt.lmo.Constant(2), dt.lmo.Schedule)
+    True
+    """
 
     @property
     def needs_constants(self) -> bool:
@@ -67,7 +74,7 @@ class Constant(FixedSchedule):
 
     Parameters
     ----------
-    k : int
+    k : int, default=1
 
     Examples
     --------
@@ -94,10 +101,16 @@ class Log(FixedSchedule):
 
     Parameters
     ----------
-    factor : float
+    factor : float, default=1.0
         c.
-    base : float
+    base : float, default=10.0
         Of the logarithm.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> [dt.lmo.Log(0.5).mean_iterations(epochs) for epochs in (1, 2)]
+    [1.0, 1.0]
     """
 
     factor: float = 1.0
@@ -109,7 +122,7 @@ class Log(FixedSchedule):
             raise ValueError(f"base must be above 1, got {describe(self.base)}.")
 
     def iterations(self, t: int, run: PowerRun) -> int:
-        # log(1000)/log(10) is 2.9999999999999996: a hair is added so that breaks fall where meant.
+        # log(1000)/log(10) is 2.9999999999999996: 1e-9 is added so that breaks fall where meant.
         return floor(1.0 + self.factor * log(max(t, 1)) / log(self.base) + 1e-9)
 
     def mean_iterations(self, epochs: int) -> float:
@@ -123,8 +136,14 @@ class Linear(FixedSchedule):
 
     Parameters
     ----------
-    slope : float
+    slope : float, default=1.0
         c.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> dt.lmo.Linear(0.5).mean_iterations(epochs=10)
+    3.5
     """
 
     slope: float = 1.0
@@ -184,14 +203,22 @@ class TheoremLinear(_TheoremSchedule):
 
     Parameters
     ----------
-    delta : float
+    delta : float, default=1.0
         δ in the bound 2 C_F (1+δ)/(t+2).
     lipschitz : float, optional
         L ≥ σ₁(∇F(W)) over the ball; bounded from the data by default.
     curvature : float, optional
         C_F; bounded from the data by default.
-    radius, m : optional
-        μ and the number of columns of W; the run's by default.
+    radius : float, optional
+        μ; the run's by default.
+    m : int, optional
+        Number of columns of W; the run's by default.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> dt.lmo.TheoremLinear(delta=2.0).needs_constants
+    True
     """
 
     def iterations(self, t: int, run: PowerRun) -> int:
@@ -209,10 +236,18 @@ class TheoremLog(_TheoremSchedule):
 
     Parameters
     ----------
+    delta : float, default=1.0
+        This and the next four are as for `TheoremLinear`.
+    lipschitz, curvature, radius : float, optional
+    m : int, optional
     beta : float, optional
         Upper bound of σ₂/σ₁. Without it, the largest ratio observed over the last epochs is taken.
-    delta, lipschitz, curvature, radius, m
-        See `TheoremLinear`.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> dt.lmo.TheoremLog(beta=0.9).observes_ratio
+    False
     """
 
     beta: float | None = None
@@ -246,10 +281,16 @@ class Adaptive(Schedule):
 
     Parameters
     ----------
-    delta : float
+    delta : float, default=1.0
         δ in the bound 2 C_F (1+δ)/(t+2).
     curvature : float, optional
         C_F; bounded from the data by default.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> dt.lmo.Adaptive(curvature=1.0).needs_constants
+    False
     """
 
     delta: float = 1.0

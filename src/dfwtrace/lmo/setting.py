@@ -17,7 +17,15 @@ from dfwtrace.validation import require_finite
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants in the theorem: L ≥ σ₁(∇F(W)) over the ball, and the curvature C_F."""
+    """The constants in the theorem.
+
+    Attributes
+    ----------
+    lipschitz : float
+        L ≥ σ₁(∇F(W)) over the ball.
+    curvature : float
+        C_F.
+    """
 
     lipschitz: float
     curvature: float
@@ -25,7 +33,18 @@ class Constants:
 
 @dataclass(frozen=True)
 class Setting:
-    """Radius μ, shape (d, m), common seed, and bounds of the theorem's constants when asked."""
+    """What an oracle may know of a run.
+
+    Attributes
+    ----------
+    radius : float
+        μ.
+    shape : (d, m)
+    seed : int
+        The seed that all workers share.
+    constants : callable
+        Bounds the theorem's constants, in a few rounds.
+    """
 
     radius: float
     shape: tuple[int, int]
@@ -63,7 +82,7 @@ class LMO(Protocol):
 
     @property
     def local(self) -> bool:
-        """True if the oracle looks at the shards' own gradients, not only at their sum."""
+        """True if the oracle needs the shards' own gradients, not only at their sum."""
 
     @property
     def gathers(self) -> bool:
@@ -72,7 +91,8 @@ class LMO(Protocol):
     def mean_products(self, epochs: int) -> float:
         """Mean number of products with a gradient in an epoch, for the cost model."""
 
-    def begin(self, setting: Setting) -> Oracle: ...
+    def begin(self, setting: Setting) -> Oracle:
+        """The oracle of one run."""
 
 
 def unit(vector: FloatArray) -> tuple[FloatArray, float]:

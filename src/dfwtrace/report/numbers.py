@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from typing import Any
+from typing import SupportsFloat
 
 import numpy as np
 
@@ -15,19 +15,8 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _REPLACEMENT = "\ufffd"
 
 
-def power_of_ten(exponent: int) -> str:
-    """10 raised to a power, in one line.
-
-    Examples
-    --------
-    >>> power_of_ten(-12)
-    '10⁻¹²'
-    """
-    return "10" + str(exponent).translate(_RAISED)
-
-
-def number(value: Any, digits: int = 4) -> str:
-    """A number in a few digits; a dash where there is none.
+def number(value: SupportsFloat | None, digits: int = 4) -> str:
+    """Return a number in a few digits; a dash where there is none.
 
     Examples
     --------
@@ -45,15 +34,26 @@ def number(value: Any, digits: int = 4) -> str:
     if "e" in text:
         mantissa, exponent = text.split("e")
         if int(exponent) < 0 or abs(value) >= 1e9:
-            return f"{mantissa}×{power_of_ten(int(exponent))}".replace("-", "−")
+            return f"{mantissa}×10{str(int(exponent)).translate(_RAISED)}".replace("-", "−")
         text = f"{value:,.0f}"
     elif abs(value) >= 1000.0:
         text = f"{float(text):,.{max(len(text.partition('.')[2]), 0)}f}"
     return text.replace("-", "−")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count and its noun.
+
+    Examples
+    --------
+    >>> counted(1, "epoch"), counted(2000, "epoch")
+    ('1 epoch', '2,000 epochs')
+    """
+    return f"{number(count)} {noun}" + ("" if count == 1 else "s")
+
+
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Return seconds as people say them.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def duration(seconds: float) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Bytes in the unit that fits.
+    """Return bytes in the unit that fits.
 
     Examples
     --------
@@ -91,8 +91,8 @@ def size(n_bytes: float) -> str:
     return f"{number(float(n_bytes), 3)} TiB"
 
 
-def name(text: Any) -> str:
-    """A name that can be shown: no control characters, no half characters, not without end.
+def name(text: object) -> str:
+    """Return a name that can be shown: no control or half characters, not without end.
 
     Whatever would change the order of the text around it is left in: the page isolates each name.
 
@@ -109,7 +109,7 @@ def name(text: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """Text without the characters that HTML and XML forbid, in one line.
+    """Return text without the characters that HTML and XML forbid, in one line.
 
     Examples
     --------

@@ -3,8 +3,7 @@
 from dfwtrace.solvers.accelerated import accelerated
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
 from dfwtrace.solvers.intercept import Intercept
-from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Value
 from dfwtrace.solvers.runner import Callback, Runner, StoppingCriteria
 from dfwtrace.solvers.solver import Accelerated, FrankWolfe, Resumed, Solver, resolve
 

@@ -1,8 +1,8 @@
 """Projected gradient steps, and quasi-Newton steps in the factors of W.
 
 A projected gradient step finds directions that W does not have yet and cuts off those that it no
-longer needs; it is quick where F is curved about as much in all directions. Where it is not, L-BFGS
-is quicker, on F as a function of x = (A, B, z), from which every W of the ball comes (see `ball`);
+longer needs; it is fast where F is curved about as much in all directions. Where it is not, L-BFGS
+is faster, on F as a function of x = (A, B, z), from which every W of the ball comes (see `ball`);
 but it cannot leave the span of W's factors. So there are phases of both.
 """
 
@@ -16,29 +16,27 @@ import numpy as np
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.factor_steps import FactorSteps
-from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.looking import beyond, look_around
-from dfwtrace.solvers.problem import Problem, Tangent, Value
-from dfwtrace.solvers.projection import Step, View, norm_on
+from dfwtrace.solvers.problem import Iterate, Problem, Tangent, Value
+from dfwtrace.solvers.projection import Step, View, explore, norm_on, outside_span
 
-# Directions of a look around beyond those of W: so many, and a quarter of W's rank.
+# Directions explored beyond those of W: this number, and a quarter of W's rank.
 _EXTRA = 8
 # A projected step leaves out directions as long as it keeps this share of what it promises.
 _SHARE = 0.999
 # It must lower F by this share of what its slope promises; half of it is what L is to ensure.
-_WORTHWHILE = 0.1
+_SUFFICIENT = 0.1
 # Projected steps go on as long as each lowers F by at most this share of what the last one did.
-_QUICK = 0.7
-# And not if the rank goes on growing: far from the optimum it may be larger than it will be there.
+_FAST = 0.7
+# And not if the rank keeps growing: far from the optimum it may be larger than it will be there.
 _GROWTHS = 3
-# That W lacks directions is no reason for one that makes the passes so much dearer, unless there is
-# nothing else left to do.
-_DEARER = 1.5
-# Subspace iterations in a look between quasi-Newton steps, of which there are many more.
+# That W lacks directions is no reason for one that makes passes this much more expensive, unless
+# nothing else is left to do.
+_COST_RATIO = 1.5
+# Subspace iterations of an exploration between quasi-Newton steps.
 _REFINEMENTS = 2
-# Quasi-Newton steps until the next look around; then twice as many, and so on up to the last.
-_FIRST_LOOK, _LAST_LOOK = 8, 64
-# A projected step gives up when L would have to be so many times what it was.
+# Quasi-Newton steps until the next exploration; then twice as many, and so on up to the last.
+_FIRST_WAIT, _LAST_WAIT = 8, 64
+# A projected step gives up when L would have to grow by this factor.
 _STEEPEST = 1e12
 # Steps within F's rounding error after which it ends, if the gap does not fall either.
 _PATIENCE = 40
@@ -56,7 +54,7 @@ def accelerated(
     """Yield W_1, W_2, … from W, where the shards' states and `start` are.
 
     `target` is the gap that is sought. Ends early if nothing lowers F beyond its rounding error. A
-    run that goes on has `first` epochs behind it, and a memory of them.
+    resumed run has `first` epochs behind it, and a memory of them.
     """
     descent = _Descent(problem, W, start, target, memory)
     for t in range(first, epochs):
@@ -71,11 +69,18 @@ def accelerated(
 class _Descent:
     """Where the run is, and the step from there."""
 
-    # What a run that goes on must know, beside W and the value there.
+    # What a resumed run must know, beside W and the value there.
     _REMEMBERED = (
         *("_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain"),
-        *("_growths", "_wait", "_since_look", "_gap_at_look", "_last_gap", "_objective_at_look"),
-        *("_in_vain", "_gamma"),
+        *(
+            "_growths",
+            "_wait",
+            "_since_exploration",
+            "_explored_gap",
+            "_last_gap",
+            "_explored_objective",
+        ),
+        *("_without_progress", "_gamma"),
     )
 
     def __init__(
@@ -97,11 +102,11 @@ class _Descent:
         self._lipschitz = 0.0  # L of the projected steps; not known before the first
         self._projecting, self._last_gain = True, np.inf
         self._growths = 0  # projected steps in a row that have made W's rank much larger
-        self._wait, self._since_look = _FIRST_LOOK, 0
-        self._gap_at_look = self._last_gap = np.inf
-        self._objective_at_look = np.inf
-        self._in_vain = 0
-        self._gamma, self._looks = 0.0, 0
+        self._wait, self._since_exploration = _FIRST_WAIT, 0
+        self._explored_gap = self._last_gap = np.inf
+        self._explored_objective = np.inf
+        self._without_progress = 0
+        self._gamma, self._explorations = 0.0, 0
         if memory is not None:
             self._restore(memory)
         elif W.rank:
@@ -110,7 +115,7 @@ class _Descent:
 
     def iterate(self, epoch: int) -> Iterate:
         W, (objective, inner), sigma = self._W, self._value, self._sigma
-        how = self._gap(sigma), sigma, self._gamma, self._looks
+        how = self._gap(sigma), sigma, self._gamma, self._explorations
         return Iterate(epoch, W, objective, inner, *how, self.memory)
 
     def memory(self) -> dict[str, Any]:
@@ -134,22 +139,22 @@ class _Descent:
 
     def return_to(self, W: LowRankMatrix) -> None:
         """Have the shards' states at W, which is where the last step ended."""
-        if self._W is not W:  # trimmed in vain
+        if self._W is not W:  # trimmed without a step that followed
             self._problem.restart(W)
 
     def step(self) -> bool:
         """One step; False if there is none that is worth it."""
-        self._looks = 0
-        if self._in_vain > _PATIENCE:
+        self._explorations = 0
+        if self._without_progress > _PATIENCE:
             return False
         if self._projecting:
-            return self._projected_step(self._look()) or self._quasi_newton_step()
-        if self._time_to_look():
-            view, gained = self._look(), self._objective_at_look - self._value.objective
+            return self._projected_step(self._explore()) or self._quasi_newton_step()
+        if self._exploration_due():
+            view, gained = self._explore(), self._explored_objective - self._value.objective
             if self._better_project(view) and self._projected_step(view):
                 return True
             self._trim(gained)
-        return self._quasi_newton_step() or self._projected_step(self._look())
+        return self._quasi_newton_step() or self._projected_step(self._explore())
 
     @property
     def _noise(self) -> float:
@@ -165,14 +170,14 @@ class _Descent:
         """⟨W, G⟩ + μσ: a lower bound of the certified gap where σ is one of σ₁(G)."""
         return self._value.inner + self._problem.radius * sigma
 
-    # Looking around
+    # Exploring
 
-    def _time_to_look(self) -> bool:
+    def _exploration_due(self) -> bool:
         gap = self._gap(self._sigma)
-        reached = gap <= self._target < self._gap_at_look
-        last_chance = self._in_vain == _PATIENCE
-        due = last_chance or self._since_look >= self._wait
-        return reached or due or gap <= 0.1 * self._gap_at_look
+        reached = gap <= self._target < self._explored_gap
+        last_chance = self._without_progress == _PATIENCE
+        due = last_chance or self._since_exploration >= self._wait
+        return reached or due or gap <= 0.1 * self._explored_gap
 
     def _better_project(self, view: View) -> bool:
         """Whether a projected step promises more than the last quasi-Newton steps gave, each.
@@ -181,23 +186,25 @@ class _Descent:
         too many.
         """
         step = self._projected(view)
-        self._spare = step.spare  # so that the looks add up to a subspace iteration
+        self._spare = step.spare  # so that explorations add up to a subspace iteration
         promised = -step.slope - 0.5 * self._lipschitz * step.squared
-        given = (self._objective_at_look - self._value.objective) / max(1, self._since_look)
-        self._gap_at_look, self._since_look = self._gap(self._sigma), 0
-        self._objective_at_look = self._value.objective
-        self._wait = min(2 * self._wait, _LAST_LOOK)
+        given = (self._explored_objective - self._value.objective) / max(1, self._since_exploration)
+        self._explored_gap, self._since_exploration = self._gap(self._sigma), 0
+        self._explored_objective = self._value.objective
+        self._wait = min(2 * self._wait, _LAST_WAIT)
         # What the passes after it cost, over what they cost now; a few columns make no difference.
-        dearer = max(1.0, step.W.rank / (self._W.rank + _EXTRA))
-        settled = self._in_vain > 0 or self._gap(self._sigma) <= self._target
-        return promised > dearer * given or (self._lacks(view) and (settled or dearer < _DEARER))
+        cost_ratio = max(1.0, step.W.rank / (self._W.rank + _EXTRA))
+        settled = self._without_progress > 0 or self._gap(self._sigma) <= self._target
+        return promised > cost_ratio * given or (
+            self._lacks(view) and (settled or cost_ratio < _COST_RATIO)
+        )
 
     def _lacks(self, view: View) -> bool:
         """Whether most of the gap comes from directions that W's factors do not have."""
         missing = self._problem.radius * (view.sigma - self._sigma)
         return missing > 0.5 * max(self._gap(self._sigma), self._target)
 
-    def _look(self) -> View:
+    def _explore(self) -> View:
         """The gradient in W's span and beyond, until a projected step needs no more directions."""
         extra = _EXTRA + self._W.rank // 4
         while True:
@@ -219,20 +226,20 @@ class _Descent:
         others = np.hstack([spare, random])
         others /= np.maximum(np.linalg.norm(others, axis=0), np.finfo(np.float64).tiny)
         if extra and not self._projecting:
-            others = beyond(gradient, W.V, others, _REFINEMENTS)
+            others = outside_span(gradient, W.V, others, _REFINEMENTS)
         images = np.hstack([known, gradient.times(others) if extra else known[:, :0]])
-        self._looks += 1
-        if self._lipschitz == 0.0:  # the first step shall reach the boundary
+        self._explorations += 1
+        if self._lipschitz == 0.0:  # the first step is to reach the boundary
             total = np.linalg.svd(images, compute_uv=False).sum()
             self._lipschitz = float(total) / self._problem.radius or 1.0
         tangent = point.tangent if self._orthonormal and point is not None else None
-        return look_around(gradient, W, others, images, self._lipschitz, tangent)
+        return explore(gradient, W, others, images, self._lipschitz, tangent)
 
     def _trim(self, gained: float) -> None:
         """Drop columns of A and B that make up so little of W that the gap hardly changes.
 
         F rises by at most σ₁(G)τ + ½Lτ² where the trace norm τ is dropped, about; but never by more
-        than half of what was gained since the last look. L-BFGS keeps its memory.
+        than half of what was gained since the last exploration. L-BFGS keeps its memory.
         """
         point = self._point
         if point is None or self._sigma == 0.0:
@@ -258,7 +265,7 @@ class _Descent:
     def _projected(self, view: View) -> Step:
         """The projection of W - G/L, but for directions that it gains little from.
 
-        Far from the optimum there are many, and each of them makes the passes dearer.
+        Far from the optimum there are many, and each of them makes the passes more expensive.
         """
         return view.step(self._lipschitz, self._problem.radius, _SHARE)
 
@@ -275,13 +282,13 @@ class _Descent:
             step = self._projected(view)
             if -step.slope <= least or self._lipschitz > _STEEPEST * first:
                 self._lipschitz, self._projecting, self._last_gain = first, False, np.inf
-                self._objective_at_look, self._since_look = known, 0
+                self._explored_objective, self._since_exploration = known, 0
                 problem.restart(self._W)
                 return False
             point = evaluate_at(problem, step.W)
             gain = known - point.tangent.objective
             curvature = _curvature(step, gain)
-            if gain >= _WORTHWHILE * -step.slope - self._noise:
+            if gain >= _SUFFICIENT * -step.slope - self._noise:
                 break
             self._lipschitz = max(2.0 * self._lipschitz, min(curvature, 100.0 * self._lipschitz))
         self._spare = step.spare
@@ -291,9 +298,9 @@ class _Descent:
             self._last_gap = max(self._last_gap, self._gap(self._sigma))
         self._orthonormal = True
         self._steps.begin_at(point)
-        self._projecting = gain <= _QUICK * self._last_gain and self._growths < _GROWTHS
+        self._projecting = gain <= _FAST * self._last_gain and self._growths < _GROWTHS
         self._last_gain = gain if self._projecting else np.inf
-        self._objective_at_look, self._since_look = point.tangent.objective, 0
+        self._explored_objective, self._since_exploration = point.tangent.objective, 0
         if -step.slope > 100.0 * self._noise:  # the curvature just seen, with some room
             self._lipschitz = max(1.1 * curvature, 0.3 * self._lipschitz)
         return True
@@ -302,7 +309,7 @@ class _Descent:
         """x⁺ along the direction of L-BFGS."""
         if self._point is None:
             return False
-        self._since_look += 1
+        self._since_exploration += 1
         taken = self._steps.take(self._point, self._lipschitz, self._noise)
         if taken is None:
             self._problem.restart(self._W)
@@ -321,7 +328,7 @@ class _Descent:
         gap = max(self._gap(self._sigma), 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap
-        self._in_vain = 0 if falls or gain > self._noise else self._in_vain + 1
+        self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
 
 
 def _curvature(step: Step, gain: float) -> float:

@@ -21,7 +21,7 @@ _ROUNDING = 1e-14
 
 
 class BallPoint(NamedTuple):
-    """A point x = (A, B, z), the W that it stands for, and F there with its gradient in x."""
+    """A point x = (A, B, z), its W, and F there with its gradient in x."""
 
     x: FloatArray
     W: LowRankMatrix

@@ -17,7 +17,7 @@ from dfwtrace.solvers.problem import Problem
 _ENOUGH = 1e-4
 # The shortest share of a step that is tried, and of one that nothing is known of.
 _SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10
-# The first step goes by the curvature, or so many times as far as the one before if F has curved
+# The first step goes by the curvature, or this many times as far as the one before if F has curved
 # downwards there, but at most this share of ‖x‖.
 _FURTHER, _FARTHEST = 10.0, 0.1
 
@@ -39,7 +39,7 @@ class FactorSteps:
         self._stiff: Stiffness | None = None  # not known before the first step
 
     def memory(self) -> dict[str, Any]:
-        """What a run that goes on must know."""
+        """What a resumed run must know."""
         stiff = None if self._stiff is None else tuple(self._stiff)
         return {"pairs": self._pairs.memory(), "reach": self._reach, "stiff": stiff}
 
@@ -78,11 +78,11 @@ class FactorSteps:
         while slope < 0.0 and t > shortest:
             tried = evaluate(self._problem, point.x + t * direction)
             rise = tried.tangent.objective - point.tangent.objective
-            # Where rounding hides whether F falls, its slope tells (Hager and Zhang, 2005).
+            # Where rounding hides whether F falls, its slope decides (Hager and Zhang, 2005).
             level = rise <= noise and float(direction @ tried.gradient) <= -0.8 * slope
             if rise <= _ENOUGH * t * slope or level:
                 self._pairs.remember(tried.x - point.x, tried.gradient - point.gradient)
-                # F is not convex in x, and a step where it curves downwards tells nothing.
+                # F is not convex in x, and a step where it curves downwards says nothing.
                 self._reach = min(_FURTHER * self._reach, 1e10) if self._pairs.empty else 1.0
                 return Taken(tried, t)
             t *= min(0.5, max(0.1, -slope * t / (2.0 * (rise - slope * t))))

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.lmo import Oracle, RememberingOracle
-from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Value
 from dfwtrace.solvers.steps import Step, within_unit_interval
 
 #: Epochs after which the atoms are compressed and the states built from W: neither rounding errors

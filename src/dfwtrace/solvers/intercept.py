@@ -19,7 +19,7 @@ from dfwtrace.validation import require_finite
 # Steps for one W at the most, and tries for one step.
 _STEPS, _TRIES = 200, 60
 # A step must leave at most the first share of its slope (Wolfe's rule): where probabilities are all
-# but 0 and 1, F is nearly linear in b, and only steps that go on until its slope changes tell
+# but 0 and 1, F is nearly linear in b, and only steps that continue until its slope changes tell
 # anything of its curvature. One that goes beyond the lowest F, where the slope is positive, must
 # lower F by the second share of what the slope promised (Armijo's rule), or leave at most the third
 # of the slope where rounding hides whether it did.

@@ -15,7 +15,7 @@ _MEMORY = 1 << 28
 
 
 class Memory:
-    """The last pairs of changes (x' - x, g' - g), and the direction -H g that they tell.
+    """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from dfwtrace.solvers.problem import Problem
 
 # Directions of the features that are looked at, and products with H that find them.
 _DIRECTIONS, _PRODUCTS = 12, 3
-# None is taken for more than so many times as steep as the least steep of them.
+# Largest ratio of the steepest to the least steep of them.
 _STEEPEST = 1e3
 # The constraint's own curvature is the same along all columns; so is this share of the largest.
 _EVEN = 0.1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -41,6 +41,25 @@ class Tangent(NamedTuple):
     inner: float
     products: FloatArray
     transposed: FloatArray
+
+
+class Iterate(NamedTuple):
+    """What a solver yields after every epoch: W, F(W), ⟨W, ∇F(W)⟩, and how it got there.
+
+    `gap_estimate`, `sigma`, `gamma` and `power_iterations` belong to the step that led to W: the
+    oracle saw the gradient where the epoch began. `memory` returns what the solver needs, beside
+    W and its value, to continue from here: numbers, arrays, lists and dictionaries of them.
+    """
+
+    epoch: int
+    W: LowRankMatrix
+    objective: float
+    inner: float
+    gap_estimate: float
+    sigma: float
+    gamma: float
+    power_iterations: int
+    memory: Callable[[], dict[str, Any]] = dict
 
 
 class Problem:

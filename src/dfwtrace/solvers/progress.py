@@ -78,7 +78,7 @@ _shown_by: ContextVar[Show | None] = ContextVar("shown_by", default=None)
 
 @contextmanager
 def shown_by(show: Show) -> Iterator[None]:
-    """Within the block, runs are shown by something of one's own, also those within others.
+    """Within the block, runs are shown by a custom display, nested runs too.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def shown_by(show: Show) -> Iterator[None]:
 
 
 def display(aim: Aim, wanted: bool | None) -> AbstractContextManager[Any]:
-    """A bar if wanted, or if nobody said and standard error is a terminal; see also `shown_by`.
+    """A bar if wanted, or by default if standard error is a terminal; see also `shown_by`.
 
     Examples
     --------

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.solvers.problem import Tangent
 
 
 def threshold(s: FloatArray, radius: float) -> float:
@@ -137,7 +139,7 @@ class View:
 
 
 def spectral_norm(T: FloatArray) -> float:
-    """‖T‖₂ of a tall matrix, from the squares: enough digits for an estimate, and quick.
+    """‖T‖₂ of a tall matrix, from the squares: accurate enough for an estimate, and fast.
 
     Examples
     --------
@@ -170,3 +172,50 @@ def as_orthonormal(image: FloatArray, factor: FloatArray) -> FloatArray:
     kept = values > 1e-10 * values.max(initial=0.0)
     basis: FloatArray = (image @ vectors[:, kept]) / np.sqrt(values[kept])
     return basis
+
+
+def explore(
+    gradient: GradientOperator,
+    W: LowRankMatrix,
+    others: FloatArray,
+    images: FloatArray,
+    lipschitz: float,
+    tangent: Tangent | None,
+) -> View:
+    """A step of subspace iteration on W - G/L, from W's right factors and `others`.
+
+    W's own left factors are in the view, so that a step in it may stay where it is.
+
+    Parameters
+    ----------
+    gradient : GradientOperator
+        G = ∇F(W).
+    W : LowRankMatrix
+    others : array of shape (m, k)
+        Right vectors beyond those of W.
+    images : array of shape (d, r + k)
+        G times W's right factors and `others`.
+    lipschitz : float
+        L.
+    tangent : Tangent, optional
+        Where W's factors are orthonormal, it has the gradient's products with them.
+    """
+    moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / lipschitz
+    Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
+    if tangent is None:
+        return View(Q, (W.V * W.s) @ (W.U.T @ Q), gradient.transpose_times(Q))
+    added = Q[:, W.rank :]
+    Q = np.hstack([W.U, added])
+    g = np.hstack([tangent.transposed, gradient.transpose_times(added)])
+    return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
+
+
+def outside_span(
+    gradient: GradientOperator, V: FloatArray, others: FloatArray, iterations: int
+) -> FloatArray:
+    """Subspace iterations with GᵀG for its leading right vectors outside the span of V."""
+    span = as_orthonormal(V, V)
+    for _ in range(iterations):
+        others = gradient.transpose_times(gradient.times(np.linalg.qr(others).Q))
+        others -= span @ (span.T @ others)
+    return np.linalg.qr(others).Q

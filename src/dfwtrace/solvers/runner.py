@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.checkpoints import Checkpoint, Snapshots, fingerprint
+from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile
+from dfwtrace.files.identity import fingerprint
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
-from dfwtrace.solvers.iterate import Iterate
-from dfwtrace.solvers.problem import Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Value
 from dfwtrace.solvers.progress import Aim, Display, display
 from dfwtrace.solvers.solver import Resumed, Solver
 from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
@@ -95,7 +95,7 @@ class Runner:
         self._problem, self._solver, self._criteria = problem, solver, criteria
         self._callback, self._progress, self._checkpoint = callback, progress, checkpoint
         self._began = time.perf_counter() if began is None else began
-        self._snapshots: Snapshots | None = None
+        self._checkpoint_file: CheckpointFile | None = None
         self._history = History()
         self._certificate: Certificate | None = None
         self._n_certificates = 0
@@ -111,8 +111,8 @@ class Runner:
         problem.prepare_run(radius, seed)
         saved = resumed = None
         if self._checkpoint is not None:
-            self._snapshots = Snapshots(self._checkpoint, fingerprint(problem, self._solver, W))
-            saved = self._snapshots.read()
+            self._checkpoint_file = CheckpointFile(self._checkpoint, self._identity(W))
+            saved = self._checkpoint_file.read()
         if saved is None:
             value = problem.begin(W)
         else:
@@ -183,8 +183,8 @@ class Runner:
                 return "stopped"
             if criteria.max_time is not None and record["seconds"] >= criteria.max_time:
                 return "max_time"
-            if self._snapshots is not None and self._snapshots.due(iterate.epoch):
-                self._snapshots.write(self._memory(iterate))
+            if self._checkpoint_file is not None and self._checkpoint_file.due(iterate.epoch):
+                self._checkpoint_file.write(self._memory(iterate))
         # A solver that ends before its limit knows no better step.
         return "stalled" if len(self._history) < criteria.epochs else "max_epochs"
 
@@ -200,7 +200,7 @@ class Runner:
         if self._tol is None:
             return False
         # The estimate lies below the certified gap: while it is above tol, none can be reached, and
-        # after an attempt in vain not before it has fallen by as much as the gap was too large.
+        # after a failed attempt not before it has fallen by as much as the gap was too large.
         if iterate.epoch < self._certify_from:
             return iterate.gap_estimate <= self._certify_below
         # A bound from products may be loose by a tenth of tol.
@@ -308,6 +308,25 @@ class Runner:
         raise TypeError(f"callback must return a mapping, True or None, got {describe(answer)}.")
 
     # Checkpoints
+
+    def _identity(self, start: LowRankMatrix) -> dict[str, Any]:
+        """What must be the same for the run to continue."""
+        problem, task, facts = self._problem, self._problem.task, self._problem.rows.facts
+        return fingerprint(
+            task=task.identity,
+            radius=problem.radius,
+            solver=self._solver,
+            intercept=problem.learns_intercept,
+            weighted=task.weighted,
+            representation=problem.plan.representation,
+            seed=problem.seed,
+            start=start,
+            n_rows=facts.n_rows,
+            shape=facts.shape,
+            dtype=facts.dtype,
+            n_shards=problem.engine.n_shards,
+            digests=problem.digests,
+        )
 
     def _memory(self, iterate: Iterate) -> dict[str, Any]:
         """All that the run depends on from here."""

@@ -54,7 +54,16 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Harmonic:
-    """γ = 2/(t+2)."""
+    """The step size γ = 2/(t+2) of the paper's theorem.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> X, Y, _ = dt.datasets.make_multitask(n=100, d=8, m=6, rank=2, seed=0)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, step=dt.Harmonic(), epochs=3)
+    >>> [round(float(gamma), 2) for gamma in result.history.column("gamma")]
+    [1.0, 0.67, 0.5]
+    """
 
     needs: ClassVar[tuple[str, ...]] = ()
 
@@ -83,10 +92,16 @@ class LineSearch:
 
     Parameters
     ----------
-    tol : float
+    tol : float, default=1e-2
         The search ends when |φ'| has fallen to this share of its first value.
-    max_rounds : int
-        Values of γ to try at the most, one round each.
+    max_rounds : int, default=20
+        Largest number of values of γ to try, one round each.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> dt.LineSearch(tol=1e-3)
+    LineSearch(tol=0.001, max_rounds=20)
     """
 
     tol: float = 1e-2
@@ -119,7 +134,7 @@ class LineSearch:
 
 
 def within_unit_interval(gamma: float, t: int) -> float:
-    """γ clipped to [0, 1], whoever it comes from."""
+    """γ clipped to [0, 1]."""
     if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.integer | np.floating):
         raise TypeError(f"step must give a number, got {describe(gamma)} at epoch {t}.")
     if math.isnan(gamma):

@@ -190,6 +190,13 @@ class Task(Objective, Generic[State]):
 
     #: Largest curvature of a row's loss in its scores.
     smoothness: float = 1.0
+    #: Whether the first column of y is the weight of each row.
+    weighted: bool = False
+
+    @property
+    def identity(self) -> object:
+        """What distinguishes this F from another one, whatever the representation."""
+        return self
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
         """Check rows and find the shape of W; on a cluster, some rows at a time."""
