@@ -65,7 +65,9 @@ def test_a_checkpoint_names_the_version_that_wrote_it(name: str) -> None:
     path = FOLDER / f"{name}.ckpt"
     before = path.read_bytes()
     with pytest.raises(dt.CheckpointError) as caught:
-        dt.solve(None, None, radius=1.0, checkpoint=path)  # before the data are examined
+        dt.solve(
+            dt.LeastSquares(), None, radius=1.0, checkpoint=path
+        )  # before the data are examined
     message = str(caught.value)
     assert message.startswith(f"{path} was written by dfwtrace 0.1.0.dev0 ")
     assert message.endswith("; start again without it or use that version.")
