@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from dfwtrace._typing import FloatArray
+from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import Pair
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.schedules import PowerRun, Schedule
@@ -115,7 +115,7 @@ class IterativeOracle(ABC):
         self.start.finish(gradient, t, pair.v)
         return pair
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """What a resumed run must know."""
         constants = self.seen.constants
         return {
@@ -124,7 +124,7 @@ class IterativeOracle(ABC):
             "constants": None if constants is None else astuple(constants),
         }
 
-    def restore(self, memory: dict[str, Any]) -> None:
+    def restore(self, memory: Memory) -> None:
         if isinstance(self.start, PreviousStart):
             self.start.previous = memory["start"]
         self.seen.ratios.extend(memory["ratios"])

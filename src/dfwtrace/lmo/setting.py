@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from dfwtrace._typing import FloatArray
+from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import Pair
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.sphere import uniform_on_sphere
@@ -66,10 +66,10 @@ class Oracle(Protocol):
 class RememberingOracle(Protocol):
     """An oracle whose next pairs depend on earlier epochs; a checkpoint keeps its memory."""
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """What a resumed run must know: numbers, arrays, and lists and dictionaries of them."""
 
-    def restore(self, memory: dict[str, Any]) -> None:
+    def restore(self, memory: Memory) -> None:
         """Continue from there."""
 
 

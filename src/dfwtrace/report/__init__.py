@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.io.atomic import atomic_write
+from dfwtrace.files.atomic import atomic_write
 from dfwtrace.plotting import (
     PathDisplay,
     Series,
