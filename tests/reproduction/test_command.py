@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("toy")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "pyspark", None)
-        assert main(["--scale", "toy", "--out", str(out)]) == 0
+        assert measure(list(EXPERIMENTS.values()), Options("toy"), out) == []
     return out
 
 
@@ -55,14 +55,24 @@ def test_a_known_row_is_not_measured_again(
     assert all(line.endswith("(known)") for line in progress)
 
 
-def test_figures_show_both_rules_for_signs_and_all_other_methods(folder: Path) -> None:
-    for name in ("figure-1", "figure-2", "figure-3"):
-        for ending, methods in (("", SHOWN), ("-accelerated", COMPARED)):
-            texts = [e.text for e in ET.parse(folder / f"{name}{ending}.svg").iter() if e.text]
-            assert set(methods) <= set(texts)
-    page = (folder / "report.html").read_text("utf-8")
-    assert 'src="figure-1-accelerated.svg"' in page
+def test_the_command_draws_what_was_measured(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for row in rows.read(folder):
+        if row["experiment"] in ("figure 3", "figure 4", "table 1"):
+            rows.add(tmp_path, row)
+    arguments = ["--scale", "toy", "--only", "table 1", "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    for name, methods in (("figure-3", SHOWN), ("figure-3-accelerated", COMPARED)):
+        texts = [e.text for e in ET.parse(tmp_path / f"{name}.svg").iter() if e.text]
+        assert set(methods) <= set(texts)
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert 'src="figure-3-accelerated.svg"' in page
     assert "There are no rows of Spark, which the simulation needs." in page
+    printed = capsys.readouterr().out
+    assert (
+        "holds (paper): Numbers and rounds of every epoch are the formula's for 8 of 8" in printed
+    )
 
 
 def test_signs_make_a_difference(folder: Path) -> None:
