@@ -31,7 +31,7 @@ CLAIMS: list[Claim] = []
 #: Rows, the two dimensions d = m, epochs, workers.
 _SIZES: dict[Scale, tuple[int, tuple[int, int], int, int]] = {
     "toy": (600, (10, 16), 6, 3),
-    "small": (20_000, (100, 300), 60, 8),
+    "small": (20_000, (100, 300), 60, 24),
     "paper": (100_000, (300, 1000), 100, 24),
 }
 _ERROR = "frobenius"
