@@ -14,6 +14,7 @@ import pytest
 import scipy.special
 
 import dfwtrace as dt
+from dfwtrace.data.table import DataFileError
 from dfwtrace.experiments import spectrum
 from dfwtrace.experiments.exhibits import Scale, Setting
 from dfwtrace.experiments.features import (
@@ -24,7 +25,6 @@ from dfwtrace.experiments.features import (
     read_shuffled_intents,
 )
 from dfwtrace.experiments.problems import Last, multiclass, multitask, top_errors
-from dfwtrace.io.tables import DataFileError
 
 X, _, _ = dt.datasets.make_multiclass(n=30, d=4, m=6, rank=2, seed=0, dtype=np.float32)
 Y = np.arange(30) % 6

@@ -11,7 +11,7 @@ from dfwtrace.cli.models import Model
 from dfwtrace.cli.monitors import monitor_for
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.settings import FitSettings
-from dfwtrace.io.tables import Table
+from dfwtrace.data.table import Table
 
 
 def fit_table(

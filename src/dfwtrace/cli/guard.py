@@ -20,7 +20,7 @@ import typer
 
 from dfwtrace import ModelFormatError
 from dfwtrace.checkpoints import CheckpointError
-from dfwtrace.io.read_errors import DataFileError
+from dfwtrace.data.table import DataFileError
 from dfwtrace.report.numbers import clean
 
 DONE, FAILED, BAD_INPUT, SHORT, INTERRUPTED = 0, 1, 2, 3, 130

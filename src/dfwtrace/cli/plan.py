@@ -13,8 +13,9 @@ from dfwtrace.cli.data import first_targets, judge, require_target
 from dfwtrace.cli.guard import refusing
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.words import lines
+from dfwtrace.data.files import survey
+from dfwtrace.data.table import Survey
 from dfwtrace.engines import LocalEngine
-from dfwtrace.io.read_survey import Survey, survey
 from dfwtrace.planning import Workload, choose, free_memory
 from dfwtrace.report.numbers import size
 from dfwtrace.shards import default_shards

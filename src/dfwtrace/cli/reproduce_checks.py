@@ -11,13 +11,13 @@ from typing import Any
 
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.spark import session
+from dfwtrace.data.table import DataFileError
 from dfwtrace.experiments import figure3, figure4, spectrum
 from dfwtrace.experiments.exhibits import Experiment, Setting
 from dfwtrace.experiments.features import read_imagenet, read_intents
 from dfwtrace.experiments.mixing import MixtureError, refuse_mixture
 from dfwtrace.experiments.reproduction import EXPERIMENTS
 from dfwtrace.experiments.store import Rows
-from dfwtrace.io.tables import DataFileError
 
 
 def refuse_folder(folder: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.models import Model
-from dfwtrace.io.read_targets import whole_as_integers
+from dfwtrace.data.table import whole_as_integers
 from dfwtrace.report import Worst
 from dfwtrace.shards import slice_rows
 

@@ -15,9 +15,9 @@ from dfwtrace.cli.guard import CommandError, arm, sentence_of
 from dfwtrace.cli.models import Model
 from dfwtrace.cli.output import Output
 from dfwtrace.cli.settings import FitSettings
+from dfwtrace.data.columns import Choice, choose
 from dfwtrace.engines import SparkEngine
 from dfwtrace.engines.spark.session import find_session
-from dfwtrace.io.columns import Choice, choose
 
 # Spark's own chatter; its errors are told by ours.
 _CALM = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from dfwtrace._typing import Array
+from dfwtrace.data.files import read_table
+from dfwtrace.data.table import DataFileError, Table
 from dfwtrace.experiments.problems import Split
 from dfwtrace.experiments.provenance import ROOT
-from dfwtrace.io.tables import DataFileError, Table, read_table
 
 _LABEL = "label"
 _PARTS = ("train", "val")

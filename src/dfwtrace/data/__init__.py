@@ -1,0 +1,1 @@
+"""Data files become arrays: CSV, Parquet, Arrow, NumPy and svmlight files."""
