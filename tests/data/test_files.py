@@ -61,7 +61,7 @@ def test_a_file_with_columns(name: str, tmp_path: Path, X: Array, y: Array) -> N
     assert (found.nbytes, found.kind, found.targets) == (table.X.nbytes, "classification", 1)
     assert found.exact
     assert not found.sparse
-    assert np.array_equal(first_targets(path, target="label"), y)
+    assert np.array_equal(first_targets(path, "label", None), y)
     # What a model takes from it.
     again = read_features(path, ["x3", "x1"], 2, targets=True, target=["x3"])
     assert np.array_equal(again.X, X[:, [2, 0]])

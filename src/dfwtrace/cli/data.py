@@ -112,7 +112,7 @@ def first_targets(
     path: Path, target: Sequence[str] | None, features: Sequence[str] | None
 ) -> Array:
     """Read targets to judge by, from the first rows."""
-    return _required(files.first_targets(path, target=target, features=features), path)
+    return _required(files.first_targets(path, target, features), path)
 
 
 def array_of(path: Path, features: Sequence[str] | None) -> str | None:
