@@ -16,6 +16,8 @@ from dfwtrace.cli.guard import CommandError
 from dfwtrace.data import files
 from dfwtrace.data.table import Table, is_classification, whole_as_integers
 
+array_of = files.array_name
+
 # Rows that are converted at once, so that a map is never in memory as a whole.
 _ROWS_AT_ONCE = 65_536
 
@@ -44,15 +46,10 @@ class Wanted(NamedTuple):
     array: str | None = None
     first_index: int | None = None
 
-    def features(self, path: Path) -> Table:
-        """Read the features of a file, in the order of the model."""
-        return self._read(path, targets=False, target=None)
-
-    def features_and_targets(self, path: Path, target: Sequence[str] | None) -> Table:
-        """Read both."""
-        return self._read(path, targets=True, target=target)
-
-    def _read(self, path: Path, *, targets: bool, target: Sequence[str] | None) -> Table:
+    def features(
+        self, path: Path, *, targets: bool = False, target: Sequence[str] | None = None
+    ) -> Table:
+        """Read the features of a file, in the order of the model, and maybe its targets."""
         return files.read_features(
             path,
             self.feature_names,
@@ -101,7 +98,7 @@ def known_rows(
                 f"which are the targets of {path.name}? Those of the fit are in a separate file, "
                 f"{target[0]!r}."
             )
-    table = wanted.features_and_targets(path, target)
+    table = wanted.features(path, targets=True, target=target)
     y, names = _required(table.y, path), table.target_names or []
     if y.ndim > 1 and wanted.target_names and sorted(names) == sorted(wanted.target_names):
         y = y[:, [names.index(name) for name in wanted.target_names]]
@@ -113,11 +110,6 @@ def first_targets(
 ) -> Array:
     """Read targets to judge by, from the first rows."""
     return _required(files.first_targets(path, target, features), path)
-
-
-def array_of(path: Path, features: Sequence[str] | None) -> str | None:
-    """Return the array of an .npz file that holds the features; None for other files."""
-    return files.array_name(path, features)
 
 
 def require_same_kind(y: Array, table: Table, asked: str, file: str) -> None:

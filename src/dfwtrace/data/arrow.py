@@ -236,7 +236,7 @@ def _to_array(column: pa.Array, text: bool, file: str, name: str, first_row: int
     if column.null_count:
         raise no_value(file, name, first_row + pc.index(column.is_null(), True).as_py() // width)
     if column.type in _TEXT:
-        if not text:
+        if is_list or not text:
             raise not_numeric(file, name, first_row, column[0].as_py())
         return np.array(column.to_pylist(), dtype=np.str_)
     values: Array = column.to_numpy(zero_copy_only=False)

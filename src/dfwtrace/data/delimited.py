@@ -68,7 +68,7 @@ class CsvPart:
                     yield last
                 last = batch if batch.num_rows else last
         final = [] if last is None else last.slice(last.num_rows - 1).to_pylist()
-        if last is None or any(value not in (None, "") for value in final[0].values()):
+        if last is None or any(value not in (None, "", b"") for value in final[0].values()):
             raise DataFileError(f"a quote in {self.path} is opened and never closed.")
         yield last.slice(0, last.num_rows - 1)
 
@@ -80,7 +80,7 @@ class CsvPart:
             read = raw.tell()
             if stream.read(1):
                 return max(1, round(head.count(b"\n") * raw.size() / read)), False
-        return sum(b.num_rows for b in self.batches({self.names[0]: pa.string()}, 0)), True
+        return sum(b.num_rows for b in self.batches({self.names[0]: pa.binary()}, 0)), True
 
     def _stream(self) -> pa.NativeFile:
         return pa.input_stream(str(self.path), compression=self._codec)
@@ -112,6 +112,8 @@ class CsvPart:
         file, counted = self.path.name, "(numbering rows from 1 after the header)"
         if "Empty CSV" in reason:
             return f"{self.path} is empty."
+        if "straddl" in reason:
+            return f"a row of {self.path} has no end: is a quote opened and never closed?"
         if ragged := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason):
             row, width, found = map(int, ragged.groups())
             return (
