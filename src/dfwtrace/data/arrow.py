@@ -179,7 +179,7 @@ class ArrowTable:
         self, types: list[dict[str, pa.DataType]], choice: Choice, enough: int | None
     ) -> Iterator[tuple[str, int, int, dict[str, Array]]]:
         """Yield the file, its first row, the number of rows, and the columns of each batch."""
-        seen = 0
+        seen, text = 0, choice.text
         for part, kinds in zip(self._parts, types, strict=True):
             first, file = 0, part.path.name
             at_once = min(_VALUES_AT_ONCE // sum(map(_width, kinds.values())), enough or 65_536)
@@ -190,7 +190,7 @@ class ArrowTable:
                         first,
                         batch.num_rows,
                         {
-                            name: _to_array(column, name == choice.text, file, name, first)
+                            name: _to_array(column, name == text, file, name, first)
                             for name, column in zip(kinds, batch.columns, strict=True)
                         },
                     )

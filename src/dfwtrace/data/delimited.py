@@ -15,6 +15,7 @@ from dfwtrace._typing import Array
 from dfwtrace.data.table import DataFileError, check_finite, no_value, not_numeric, reading
 
 _HEAD_BYTES = 4 << 20
+_MOST_BYTES = 256 << 20
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _MISSING = ["", "na", "n/a", "nan", "null", "none"]
 _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
@@ -33,8 +34,9 @@ class CsvPart:
             raise DataFileError(f"{path} is not CSV in UTF-8: it holds bytes that are not text.")
         header = re.split(rb"[\r\n]", head.lstrip(b"\r\n"), maxsplit=1)[0]
         self._separator = sniff_separator(header.decode("utf-8", "replace"))
-        self._block = max(1 << 20, 16 * len(header))  # many rows, or a few of very long ones
-        with self._explained(), self._stream() as stream, self._open(stream, None) as reader:
+        # A block has room for many rows, and of very long ones for a few at least.
+        block, self._block = (max(1 << 20, few * len(header)) for few in (16, 256))
+        with self._explained(), self._stream() as stream, self._open(stream, block) as reader:
             self._schema = reader.schema
             self.names = [name.strip() for name in self._schema.names]
         if all(re.match(_NUMBER, name) for name in self.names) and not (
@@ -63,7 +65,7 @@ class CsvPart:
                 stream, lambda data: data if len(data) else next(end, "").encode()
             )
             last = None
-            for batch in self._open(ended, options):
+            for batch in self._open(ended, self._block, options):
                 if last is not None:
                     yield last
                 last = batch if batch.num_rows else last
@@ -86,12 +88,12 @@ class CsvPart:
         return pa.input_stream(str(self.path), compression=self._codec)
 
     def _open(
-        self, stream: pa.NativeFile, options: pa.csv.ConvertOptions | None
+        self, stream: pa.NativeFile, block: int, options: pa.csv.ConvertOptions | None = None
     ) -> pa.csv.CSVStreamingReader:
         return pa.csv.open_csv(
             stream,
             # Without threads, which the streaming reader hardly uses, errors name the row.
-            read_options=pa.csv.ReadOptions(block_size=self._block, use_threads=False),
+            read_options=pa.csv.ReadOptions(block_size=min(block, _MOST_BYTES), use_threads=False),
             parse_options=pa.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
             convert_options=options,
         )
