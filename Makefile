@@ -28,7 +28,7 @@ help:
 
 .venv/installed: .venv/made pyproject.toml
 	@echo "Installing dfwtrace …"
-	@$(PIP) -e '.[files,plots,report]'
+	@$(PIP) -e '.[cli,plots]'
 	@touch $@
 
 .venv/installed-dev: .venv/made pyproject.toml

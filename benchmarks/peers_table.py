@@ -1,4 +1,4 @@
-"""The rows of peers as a table in Markdown: the one that README.md shows."""
+"""The rows of peers as a table in Markdown: the one that docs/benchmarks.md shows."""
 
 from __future__ import annotations
 

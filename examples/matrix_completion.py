@@ -1,4 +1,4 @@
-"""A task of one's own: complete a low-rank matrix from some of its entries.
+"""A custom task: complete a low-rank matrix from some of its entries.
 
     python examples/matrix_completion.py [--small]
 
@@ -32,7 +32,7 @@ class Observed:
     gradient: sp.csr_array
 
 
-class MatrixCompletion:
+class MatrixCompletion(dt.Task[Observed]):
     """F(W) = ½ Σ (W_ij - y_ij)² over the observed entries (i, j)."""
 
     quadratic = True  # one Newton step is an exact line search

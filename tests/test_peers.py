@@ -76,15 +76,15 @@ def printed_by_the_command(
     return capsys.readouterr().out.splitlines()
 
 
-def test_the_readme_shows_all_that_its_command_prints(
+def test_the_page_shows_all_that_its_command_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = Path(__file__).resolve().parents[1]
-    readme = (root / "README.md").read_text("utf-8").splitlines()
-    (name,) = re.findall(r"python -m benchmarks\.peers (\S+\.jsonl)", "\n".join(readme))
+    page = (root / "docs" / "benchmarks.md").read_text("utf-8").splitlines()
+    (name,) = re.findall(r"python -m benchmarks\.peers (\S+\.jsonl)", "\n".join(page))
     printed = printed_by_the_command(root / name, monkeypatch, capsys)
-    begin = readme.index(printed[0])
-    assert readme[begin : readme.index("", begin)] == printed
+    begin = page.index(printed[0])
+    assert page[begin : page.index("", begin)] == printed
     for tol in ("0.01", "0.001"):
         assert any(f"F* + {tol}·F(0)" in line for line in printed)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.truth import bracket, project_onto_ball, value_and_gradient
 
 import dfwtrace as dt
-from dfwtrace import certificate
+from dfwtrace.linalg import certificate
 
 Array = npt.NDArray[Any]
 ORACLES = ["naive", "power-1", "power-2", "power-log", "power-linear", "lanczos", "sva"]

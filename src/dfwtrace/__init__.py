@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dfwtrace import datasets, lmo, losses, plotting, report
     from dfwtrace.api import path, plan, solve
-    from dfwtrace.checkpoints import Checkpoint, CheckpointError
     from dfwtrace.data.shards import Shard
     from dfwtrace.engines import (
         LocalEngine,
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
         TraceNormRegressorCV,
         load,
     )
-    from dfwtrace.io.frame import ModelFormatError
+    from dfwtrace.files.checkpoint import Checkpoint, CheckpointError
+    from dfwtrace.files.container import ModelFormatError
     from dfwtrace.linalg.certificate import Certificate
     from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
     from dfwtrace.result import History, Path, Result
@@ -34,76 +34,44 @@ if TYPE_CHECKING:
 
 __version__ = version("dfwtrace")
 
+# fmt: off
 __all__ = [
-    "Certificate",
-    "Checkpoint",
-    "CheckpointError",
-    "Harmonic",
-    "History",
-    "LeastSquares",
-    "LineSearch",
-    "LocalEngine",
-    "LowRankMatrix",
-    "ModelFormatError",
-    "Multinomial",
-    "Path",
-    "Plan",
-    "RankOne",
-    "Result",
-    "RowsChangedError",
-    "ScoresTask",
-    "Shard",
-    "SparkEngine",
-    "SparkMapReduceEngine",
-    "Task",
-    "TraceNormClassifier",
-    "TraceNormClassifierCV",
-    "TraceNormRegressor",
-    "TraceNormRegressorCV",
-    "WorkerError",
-    "__version__",
-    "datasets",
-    "lmo",
-    "load",
-    "losses",
-    "path",
-    "plan",
-    "plotting",
-    "report",
-    "solve",
+    "Certificate", "Checkpoint", "CheckpointError", "Harmonic", "History", "LeastSquares",
+    "LineSearch", "LocalEngine", "LowRankMatrix", "ModelFormatError", "Multinomial", "Path", "Plan",
+    "RankOne", "Result", "RowsChangedError", "ScoresTask", "Shard", "SparkEngine",
+    "SparkMapReduceEngine", "Task", "TraceNormClassifier", "TraceNormClassifierCV",
+    "TraceNormRegressor", "TraceNormRegressorCV", "WorkerError", "__version__", "datasets", "lmo",
+    "load", "losses", "path", "plan", "plotting", "report", "solve",
 ]
+# fmt: on
 
 # Where each name is, but for the modules.
 _HOMES = {
-    "linalg.certificate": ["Certificate"],
-    "checkpoints": ["Checkpoint", "CheckpointError"],
-    "engines": [
-        *("LocalEngine", "RowsChangedError", "SparkEngine", "SparkMapReduceEngine", "WorkerError"),
-    ],
-    "estimators": [
-        *("TraceNormClassifier", "TraceNormClassifierCV", "TraceNormRegressor"),
-        *("TraceNormRegressorCV", "load"),
-    ],
-    "io.frame": ["ModelFormatError"],
-    "linalg.lowrank": ["LowRankMatrix", "RankOne"],
-    "tasks.planning": ["Plan"],
-    "result": ["History", "Path", "Result"],
-    "data.shards": ["Shard"],
-    "api": ["path", "plan", "solve"],
-    "solvers.steps": ["Harmonic", "LineSearch"],
-    "tasks": ["LeastSquares", "Multinomial", "ScoresTask", "Task"],
+    "api": "path plan solve",
+    "data.shards": "Shard",
+    "engines": "LocalEngine RowsChangedError SparkEngine SparkMapReduceEngine WorkerError",
+    "estimators": "TraceNormClassifier TraceNormClassifierCV TraceNormRegressor "
+    "TraceNormRegressorCV load",
+    "files.checkpoint": "Checkpoint CheckpointError",
+    "files.container": "ModelFormatError",
+    "linalg.certificate": "Certificate",
+    "linalg.lowrank": "LowRankMatrix RankOne",
+    "result": "History Path Result",
+    "solvers.steps": "Harmonic LineSearch",
+    "tasks": "LeastSquares Multinomial ScoresTask Task",
+    "tasks.planning": "Plan",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _MODULES = {"datasets", "lmo", "losses", "plotting", "report"}
 
 
 def __getattr__(name: str) -> Any:
-    """Names are looked up once they are asked for: a worker needs few, and starts far sooner."""
+    """Import a name when it is first used: a worker needs few, and starts sooner without."""
     if name == "plots":
         warnings.warn(
             "dfwtrace.plots is deprecated: use dfwtrace.plotting.", DeprecationWarning, stacklevel=2
         )
-        name = "plotting"
+        return import_module("dfwtrace.plotting")
     if name in _MODULES:
         return import_module(f"dfwtrace.{name}")
     if name not in _HOME_OF:

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace import checkpoints
-from dfwtrace._typing import Array, FloatArray
-from dfwtrace.checkpoints import Checkpoint
+from dfwtrace._typing import Array, Data, FloatArray
 from dfwtrace.data.rows import ArrayRows, Facts
 from dfwtrace.data.shards import Shard
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
+from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
@@ -39,14 +38,14 @@ _log = logging.getLogger("dfwtrace")
 
 
 def solve(
-    task: Any,
-    X: Any,
-    y: Any = None,
+    task: object,
+    X: Data,
+    y: Data = None,
     *,
     radius: float,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
-    sample_weight: Any = None,
+    sample_weight: Data = None,
     intercept: bool = False,
     solver: str = "dfw",
     lmo: str | LMO | None = None,
@@ -152,7 +151,7 @@ def solve(
     )
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
-    saving = checkpoints.resolve(checkpoint)
+    saving = resolve_checkpoint(checkpoint)
     columns = _Columns(features, label, sample_weight)
     problem = _problem(
         task, X, y, columns, method, criteria.epochs, representation, engine, intercept
@@ -175,9 +174,9 @@ def solve(
 
 
 def plan(
-    task: Any,
-    X: Any,
-    y: Any = None,
+    task: object,
+    X: Data,
+    y: Data = None,
     *,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
@@ -224,15 +223,15 @@ def plan(
 
 
 def path(
-    task: Any,
-    X: Any,
-    y: Any = None,
+    task: object,
+    X: Data,
+    y: Data = None,
     *,
     radii: Sequence[float] | FloatArray,
     folds: int | Sequence[int] | None = None,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
-    sample_weight: Any = None,
+    sample_weight: Data = None,
     intercept: bool = False,
     tol: float | None = 1e-4,
     epochs: int = 1000,
@@ -329,15 +328,15 @@ def path(
 class _Columns(NamedTuple):
     """Where a DataFrame's features and targets are, and weights of rows, as given."""
 
-    features: Any = None
-    label: Any = None
-    sample_weight: Any = None
+    features: str | Sequence[str] | None = None
+    label: str | Sequence[str] | None = None
+    sample_weight: Data = None
 
 
 def _problem(
     task: Objective,
-    X: Any,
-    y: Any,
+    X: Data,
+    y: Data,
     columns: _Columns,
     solver: Solver,
     epochs: int,
@@ -386,7 +385,7 @@ def _problem(
     return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
 
 
-def _array_rows(task: Objective, X: Any, y: Any, columns: _Columns, engine: Engine) -> ArrayRows:
+def _array_rows(task: Objective, X: Data, y: Data, columns: _Columns, engine: Engine) -> ArrayRows:
     for name, given in (("features", columns.features), ("label", columns.label)):
         if given is not None:
             raise TypeError(f"{name} names columns of a Spark DataFrame, but X is {describe(X)}.")
@@ -398,7 +397,7 @@ def _array_rows(task: Objective, X: Any, y: Any, columns: _Columns, engine: Engi
     return ArrayRows.examined(X, y, task.examine)
 
 
-def _frame_rows(task: Objective, X: Any, y: Any, columns: _Columns, engine: Engine) -> Any:
+def _frame_rows(task: Objective, X: Data, y: Data, columns: _Columns, engine: Engine) -> Any:
     features, label, sample_weight = columns
     if sample_weight is not None:
         if not isinstance(sample_weight, str):
@@ -447,7 +446,7 @@ def _check_start(
     return start.compress()
 
 
-def _check_radii(radii: Any) -> FloatArray:
+def _check_radii(radii: object) -> FloatArray:
     if isinstance(radii, str | bytes) or not np.iterable(radii):
         raise TypeError(f"radii must be a list of positive numbers, got {describe(radii)}.")
     checked = np.array([check_positive("radii", radius) for radius in radii])
@@ -464,7 +463,7 @@ class _Cut(NamedTuple):
     fold_of: FloatArray  # empty if at random
 
     @classmethod
-    def checked(cls, problem: Problem, folds: Any, seed: int) -> _Cut:
+    def checked(cls, problem: Problem, folds: Data, seed: int) -> _Cut:
         n_rows = problem.rows.facts.n_rows
         if np.ndim(folds) == 0:
             cut = cls(check_count("folds", folds, 2), seed, np.zeros(0))

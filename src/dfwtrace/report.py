@@ -22,7 +22,7 @@ import numpy as np
 
 from dfwtrace import plotting
 from dfwtrace._typing import FloatArray
-from dfwtrace.io.atomic import atomic_write
+from dfwtrace.files.atomic import atomic_write
 from dfwtrace.plotting import Series, column, drawable
 from dfwtrace.result import History, Path, Result
 from dfwtrace.validation import describe

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace._typing import Array, Data, DType, FloatArray, Matrix
 
 # Rows summed at once when looking for NaN: bounds the temporary memory, also for memmaps.
 _CHUNK_BYTES = 16 << 20
@@ -34,7 +34,7 @@ def require_finite(value: Number, what: str) -> Number:
     return value
 
 
-def check_features(X: Any) -> Matrix:
+def check_features(X: Data) -> Matrix:
     """X as a numeric, finite, non-empty array or CSR matrix, without a copy if it is one."""
     if sp.issparse(X):
         matrix: Matrix = X if X.format == "csr" else X.tocsr()
@@ -54,7 +54,7 @@ def check_features(X: Any) -> Matrix:
     return matrix
 
 
-def check_targets(y: Any, n_rows: int) -> Array | None:
+def check_targets(y: Data, n_rows: int) -> Array | None:
     """y as a numeric, finite array with as many rows as X, or None."""
     if y is None:
         return None
@@ -69,7 +69,7 @@ def check_targets(y: Any, n_rows: int) -> Array | None:
     return targets
 
 
-def check_weights(sample_weight: Any, n_rows: int) -> Array:
+def check_weights(sample_weight: object, n_rows: int) -> Array:
     """One finite weight of at least 0 for every row, not all of them 0."""
     weights = _as_array("sample_weight", sample_weight)
     if weights.shape != (n_rows,):
@@ -92,7 +92,7 @@ def as_floating(X: Matrix) -> Matrix:
     return X.astype(np.float32 if X.dtype == np.float16 else np.float64)
 
 
-def check_positive(name: str, value: Any) -> float:
+def check_positive(name: str, value: object) -> float:
     """A finite number above zero."""
     number = _as_number(name, value)
     if not (math.isfinite(number) and number > 0.0):
@@ -100,7 +100,7 @@ def check_positive(name: str, value: Any) -> float:
     return number
 
 
-def check_tolerance(tol: Any) -> float | None:
+def check_tolerance(tol: object) -> float | None:
     """None, or a finite number that is not negative."""
     if tol is None:
         return None
@@ -112,7 +112,7 @@ def check_tolerance(tol: Any) -> float | None:
     return number
 
 
-def check_count(name: str, value: Any, least: int) -> int:
+def check_count(name: str, value: object, least: int) -> int:
     """A whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(
@@ -121,7 +121,7 @@ def check_count(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """A value in an error message: itself if it is short, else what kind of thing it is.
 
     Examples
@@ -136,7 +136,7 @@ def describe(value: Any) -> str:
     return f"an object of type {type(value).__name__}"
 
 
-def _as_number(name: str, value: Any) -> float:
+def _as_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number, got {describe(value)}.")
     try:
@@ -145,7 +145,7 @@ def _as_number(name: str, value: Any) -> float:
         return math.inf
 
 
-def _as_array(name: str, value: Any) -> Array:
+def _as_array(name: str, value: object) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array; fill or drop the masked entries.")
     try:
@@ -156,7 +156,7 @@ def _as_array(name: str, value: Any) -> Array:
     return array
 
 
-def _check_numeric(name: str, dtype: np.dtype[Any]) -> None:
+def _check_numeric(name: str, dtype: DType) -> None:
     if dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold real numbers, got values of {dtype}.")
 

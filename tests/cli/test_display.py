@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import pty
@@ -12,19 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from rich.console import Console
 from tests.cli.commands import COMMAND, done, environment
 
 from dfwtrace.cli.app import app
-from dfwtrace.cli.following import followed_by
-from dfwtrace.cli.monitors import Monitor, PlainLines
-from dfwtrace.cli.time_left import TimeLeft
+from dfwtrace.cli.output import Monitor
 from dfwtrace.solvers.progress import Aim, Quiet, display
 
 
 class Clock:
-    """Tells the time that it is told."""
+    """A clock that is set by hand."""
 
     now = 0.0
 
@@ -89,89 +87,93 @@ def test_lines_without_a_terminal_only_if_asked_for(train: Path, tmp_path: Path)
     assert done(*words).stderr == "Classification with radius 8.\n"
     first, line = done(*words, "--verbose").stderr.splitlines()[:2]
     assert first == "Classification with radius 8."
-    assert re.fullmatch(r"epoch 1 · objective .* · gap .* · rank \d · .* · left —", line)
+    assert re.fullmatch(r"epoch 1 · objective .* · gap .* · rank \d · .*s", line)
     assert done(*words, "--verbose", "--quiet").stderr == ""
 
 
-def test_a_monitor_tells_the_gap_and_whether_it_is_an_estimate() -> None:
+def test_a_line_has_the_gap_and_whether_it_is_an_estimate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock = Clock()
-    monitor = Monitor(clock=clock)
-    assert monitor.line() == "starting"
+    monitor = Monitor(lines=True, clock=clock)
     monitor.begin(Aim(10, tol=1e-3, objective_at_zero=50.0))
     clock.now = 2.0
     monitor.show(record(1))
-    assert monitor.line() == "epoch 1 · objective 12.5 · gap ≈ 1.0e-02 · rank 3 · 2 s · left —"
+    line = "epoch 1 · objective 12.5 · gap ≈ 1.0e-02 · rank 3 · 2 s\n"
+    assert capsys.readouterr().err == line
+    clock.now = 4.0
     monitor.show(record(2, gap=5.0))
-    assert "gap 1.0e-01" in monitor.line()
+    assert "gap 1.0e-01" in capsys.readouterr().err
 
 
-def test_the_time_left_is_no_more_than_the_limit() -> None:
-    monitor = Monitor(clock=Clock())
-    monitor.begin(Aim(10, tol=1e-3, max_time=60.0, objective_at_zero=1.0))
-    monitor.show(record(20))
-    assert monitor.line().endswith("left ≈ 40 s")
-
-
-def test_of_many_runs_the_time_left_is_told_by_counting() -> None:
+def test_lines_come_every_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    monitor = Monitor(runs=6, clock=clock)
-    monitor.begin(Aim(0))  # a look at W = 0 is no run
-    for run in range(1, 5):
-        monitor.begin(Aim(10, tol=1e-3, objective_at_zero=1.0))
-        clock.now += 10.0
-        monitor.show(record(1))
-        assert monitor.line().startswith(f"run {run} of 6 · ")
-        assert monitor.line().endswith("left —" if run < 4 else "left ≈ 40 s")
-
-
-def test_plain_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    lines = PlainLines(clock=clock)
-    lines.begin(Aim(10, objective_at_zero=1.0))
+    monitor = Monitor(lines=True, clock=clock)
+    monitor.begin(Aim(10, objective_at_zero=1.0))
     for epoch in range(1, 41):
         clock.now = 0.1 * epoch
-        lines.show(record(epoch))
+        monitor.show(record(epoch))
     shown = capsys.readouterr().err.splitlines()
     assert [line.split(" · ")[0] for line in shown] == ["epoch 1", "epoch 21"]
+
+
+def seconds_left(runs: int, *events: Aim | dict[str, Any]) -> int | None:
+    """The time left that a terminal shows after runs that begin and epochs of ten seconds."""
+    clock = Clock()
+    screen = io.StringIO()
+    monitor = Monitor(runs, Console(file=screen, force_terminal=True, width=120), clock=clock)
+    with monitor.following():
+        for event in events:
+            if isinstance(event, Aim):
+                monitor.begin(event)
+            else:
+                clock.now += 10.0
+                monitor.show(event)
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue())
+    shown = re.findall(r"left ([-\d:]+)", text)[-1]
+    if shown == "-:--:--":
+        return None
+    hours, minutes, seconds = map(int, shown.split(":"))
+    return 3600 * hours + 60 * minutes + seconds
+
+
+AIM = Aim(1000, tol=1e-4, objective_at_zero=1.0)
+
+
+@pytest.mark.parametrize(
+    ("runs", "events", "seconds"),
+    [
+        (1, [AIM, record(1, 1e-1), record(2, 1e-2), record(3, 1e-3)], 10),
+        (1, [AIM, record(1, 1e-1), record(2, 1e-2), record(3, 5e-2)], 20),
+        (1, [Aim(10), record(1), record(2), record(3), record(4)], 60),
+        (1, [AIM._replace(max_time=5.0), record(1), record(2), record(3)], 20),
+        (6, [Aim(0), AIM, record(1, 1e-4), AIM, record(1, 1e-4), AIM, record(1, 1e-4)], 30),
+        (1, [AIM], None),
+    ],
+)
+def test_the_time_left(runs: int, events: list[Any], seconds: int | None) -> None:
+    assert seconds_left(runs, *events) == (seconds and pytest.approx(seconds, abs=1))
+
+
+@pytest.mark.parametrize("runs", [1, 60])
+def test_a_line_fits_into_80_columns(runs: int) -> None:
+    screen = io.StringIO()
+    monitor = Monitor(runs, Console(file=screen, force_terminal=True, width=80))
+    with monitor.following():
+        monitor.begin(Aim(1000, objective_at_zero=1.0))
+        monitor.show(record(999, estimate=1e-5) | {"objective": 0.0046891, "rank": 999})
+    assert "rank 999" in screen.getvalue()
+    assert "…" not in screen.getvalue()
 
 
 def test_runs_are_shown_as_usual_afterwards() -> None:
     monitor = Monitor()
 
     def fail() -> None:
-        with followed_by(monitor), display(Aim(10), wanted=False) as shown:
+        with monitor.following(), display(Aim(10), wanted=False) as shown:
             assert shown is monitor
             raise LookupError
 
     with pytest.raises(LookupError):
         fail()
     assert type(display(Aim(10), wanted=False)) is Quiet
-
-
-@given(st.floats(0.1, 5.0), st.floats(1e-6, 1e-2), st.integers(4, 600))
-def test_the_time_left_of_a_gap_that_falls_evenly(rate: float, target: float, count: int) -> None:
-    left = TimeLeft(target)
-    gaps = [math.exp(-rate * 0.01 * k) for k in range(count)]
-    for k, gap in enumerate(gaps):
-        left.add(0.01 * k, gap)
-    expected = max(0.0, math.log(gaps[-1] / target) / rate)
-    found = left.seconds()
-    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize("target", [None, 0.0])
-def test_without_a_tolerance_nobody_can_tell(target: float | None) -> None:
-    left = TimeLeft(target)
-    for k in range(10):
-        left.add(float(k), 0.5**k)
-    assert left.seconds() is None
-
-
-def test_a_gap_that_does_not_fall_tells_nothing() -> None:
-    left = TimeLeft(1e-3)
-    for gap in (0.5, math.nan, -1.0, 0.5, 0.5, 0.7, 0.9):
-        left.add(1.0, gap)
-    assert left.seconds() is None  # all at one time
-    for k in range(50):
-        left.add(2.0 + k, 0.8)
-    assert left.seconds() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -15,6 +16,7 @@ import pytest
 from tests.cli.commands import COMMAND, call, done, flowers
 
 import dfwtrace as dt
+from dfwtrace.cli.app import run
 from dfwtrace.cli.guard import guarded, sentence_of
 
 
@@ -31,132 +33,99 @@ def refused(*words: object, code: int = 2) -> str:
     return line.removeprefix("Error: ")
 
 
+BY_SPECIES = "-t species "
+
+# What is wrong with a fit of train.csv, and words that the sentence must have.
+FITS = {
+    "--target specis": "train.csv 'specis' 'species'",
+    "": "--target train.csv 'sepal' 'species'",
+    BY_SPECIES + "--features z*": "train.csv 'z*'",
+    BY_SPECIES + "--weight w": "train.csv column 'w'",
+    BY_SPECIES + "--task regression": "'species' text ('setosa') numbers",
+    "-t sepal --features petal --task classification": "label --task",
+    "-t sepal,petal --features width --task classification": "one target got 2",
+    BY_SPECIES + "--radius -1": "--radius above 0 -1.0",
+    BY_SPECIES + "--radius nan": "--radius nan",
+    BY_SPECIES + "--radius 1 --radii 3": "--radius --radii",
+    BY_SPECIES + "--radii 0": "--radii '0'",
+    BY_SPECIES + "--radii 1,x": "--radii '1,x'",
+    BY_SPECIES + "--radii 2.5": "--radii '2.5'",
+    BY_SPECIES + "--lmo power-2": "--lmo --solver dfw",
+    BY_SPECIES + "--step 0.1": "--step --solver dfw",
+    "--radius 1 --solver dfw --lmo best": "--lmo must be one of",
+    "--radius 1 --solver dfw --step long": "--step must be",
+    "--solver dfw": "--solver dfw needs --radius",
+    "--max-time 5": "--max-time needs --radius",
+    "--checkpoint c": "--checkpoint needs --radius",
+    "--radius 1 --max-time 0": "--max-time above 0",
+    "--tol -1": "tol at least 0",
+    "--solver best": "--solver 'best'",
+    "--max-iter 0": "--max-iter",
+    "--frobnicate": "--frobnicate",
+    "--master local[2]": "--master --engine spark",
+    "--engine spark --spill .": "--spill --engine local",
+    BY_SPECIES + "--spill nowhere": "--spill folder nowhere",
+    BY_SPECIES + "--out nowhere/m": "--out nowhere/m written folder",
+    BY_SPECIES + "--out .": "--out written folder",
+    BY_SPECIES + "--report no/r.html": "--report no/r.html written",
+    BY_SPECIES + "--out train.csv": "--out data same train.csv",
+    BY_SPECIES + "--out m --report ./m": "--report --out same",
+    BY_SPECIES + "--test gone.csv": "gone.csv not there",
+    BY_SPECIES + "--test other.csv": "other.csv 'sepal'",
+    BY_SPECIES + "--radius 1 --representation gram": "representation must be",
+    BY_SPECIES + "--n-jobs 0": "n_jobs 0",
+    "-t sepal --features petal --radius 1 --class-weight balanced": "--class-weight classification",
+    BY_SPECIES + "--folds 60": "60",
+}
+OTHERS = {
+    "fit": "TRAIN",
+    "frobnicate": "'frobnicate'",
+    "fit gone.csv -t y": "gone.csv not there",
+    "fit notes.txt -t y": "notes.txt format",
+    "fit cut.parquet -t y": "cut.parquet Parquet",
+    "plan gone.csv -t y": "gone.csv not there",
+    "plan train.csv": "--target train.csv",
+    "plan train.csv -t species --lmo naive": "--lmo --solver",
+    "plan train.csv -t species --representation gram": "representation must be",
+    "path train.csv -t species --out no/p": "--out no/p written",
+    "inspect gone": "gone not there",
+    "inspect .": "folder",
+    "inspect train.csv": "train.csv safetensors",
+    "inspect pipe": "pipe regular file",
+    "predict pipe train.csv -o p.csv": "pipe regular file",
+    "predict gone train.csv -o p.csv": "gone not there",
+    "predict train.csv train.csv -o p.csv": "train.csv safetensors",
+    "predict MODEL gone.csv -o p.csv": "gone.csv not there",
+    "predict MODEL few.csv -o p.csv": "few.csv 'petal' 'width'",
+    "predict MODEL train.csv --out p.doc": "--out .csv .npy .parquet p.doc",
+    "predict MODEL train.csv --out no/p.csv": "--out no/p.csv written",
+    "predict MODEL train.csv --out train.csv": "same file",
+    "predict MODEL train.csv --out p.npy --top 2": "--top .csv .parquet",
+    "predict MODEL train.csv --out p.csv --top 0": "--top",
+    "predict MODEL train.csv --out p.csv --top 2 --proba": "--proba --top exclude",
+    "evaluate MODEL few.csv": "few.csv",
+    "evaluate MODEL train.csv -t kind": "train.csv 'kind'",
+    "evaluate MODEL train.csv -t sepal,petal": "one target got 2",
+}
+
+
 @pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--target", "specis"], "train.csv has no column 'specis'; did you mean 'species'?"),
-        (
-            [],
-            "--target is missing: which column of train.csv is it, 'sepal', 'petal', 'width', "
-            "'species'?",
-        ),
-        (["-t", "species", "--features", "z*"], "no column of train.csv matches the pattern 'z*'."),
-        (["-t", "species", "--weight", "w"], "train.csv has no column 'w'; it has 'sepal', "),
-        (
-            ["-t", "species", "--task", "regression"],
-            "target 'species' holds text ('setosa'): regression needs numbers.",
-        ),
-        (
-            ["-t", "sepal", "--features", "petal", "--task", "classification"],
-            "which is no label: --task regression?",
-        ),
-        (
-            ["-t", "sepal,petal", "--features", "width", "--task", "classification"],
-            "classification takes one target, got 2.",
-        ),
-        (["-t", "species", "--radius", "-1"], "--radius must be a finite number above 0, got -1.0"),
-        (["-t", "species", "--radius", "nan"], "--radius must be a finite number above 0, got nan"),
-        (["-t", "species", "--radius", "1", "--radii", "3"], "--radius and --radii exclude each"),
-        (["-t", "species", "--radii", "0"], "--radii must be how many to try, such as 10, or a"),
-        (["-t", "species", "--radii", "1,x"], "--radii must be how many to try, such as 10, or a"),
-        (["-t", "species", "--radii", "2.5"], "got '2.5'."),
-        (["-t", "species", "--lmo", "power-2"], "--lmo belongs to --solver dfw."),
-        (["-t", "species", "--step", "0.1"], "--step belongs to --solver dfw."),
-        (["--radius", "1", "--solver", "dfw", "--lmo", "best"], "--lmo must be one of "),
-        (["--radius", "1", "--solver", "dfw", "--step", "long"], "--step must be "),
-        (["--solver", "dfw"], "--solver dfw needs --radius: it does not go with cross-validation."),
-        (["--max-time", "5"], "--max-time needs --radius: it does not go with cross-validation."),
-        (["--radius", "1", "--max-time", "0"], "--max-time must be a finite number above 0"),
-        (["--tol", "-1"], "tol must be a finite number of at least 0"),
-        (["--solver", "best"], "Invalid value for '--solver'"),
-        (["--max-iter", "0"], "Invalid value for '--max-iter'"),
-        (["--frobnicate"], "No such option: --frobnicate"),
-        (["--master", "local[2]"], "--master belongs to --engine spark."),
-        (["--engine", "spark", "--spill", "."], "--spill belongs to --engine local"),
-        (["-t", "species", "--spill", "nowhere"], "--spill: there is no folder nowhere."),
-        (["-t", "species", "--out", "nowhere/m"], "--out: nowhere/m cannot be written: there is"),
-        (["-t", "species", "--out", "."], "--out: . cannot be written: it is a folder."),
-        (["-t", "species", "--report", "no/r.html"], "--report: no/r.html cannot be written"),
-        (["-t", "species", "--out", "train.csv"], "--out and the data are the same file, train.c"),
-        (["-t", "species", "--out", "m", "--report", "./m"], "--report and --out are the same fi"),
-        (["-t", "species", "--test", "gone.csv"], "gone.csv is not there."),
-        (["-t", "species", "--test", "other.csv"], "other.csv lacks features of the model: 'sepa"),
-        (
-            ["-t", "species", "--radius", "1", "--representation", "gram"],
-            "representation must be ",
-        ),
-        (["-t", "species", "--n-jobs", "0"], "n_jobs must not be 0: -1 is all processors."),
-        (
-            ["-t", "sepal", "--features", "petal", "--radius", "1", "--class-weight", "balanced"],
-            "--class-weight belongs to classification.",
-        ),
-        (["-t", "species", "--folds", "60"], "n_splits=60 cannot be greater than the number of"),
-    ],
+    ("command", "words"),
+    [*((f"fit train.csv {options}", words) for options, words in FITS.items()), *OTHERS.items()],
 )
-def test_a_fit_is_refused(
-    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_typical_mistakes(
+    command: str, words: str, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     flowers(tmp_path / "train.csv")
     (tmp_path / "other.csv").write_text("a,b,species\n1,2,setosa\n")
-    assert sentence in refused("fit", "train.csv", *words)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.csv", "train.csv"]
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["fit"], "Missing argument 'TRAIN'."),
-        (["frobnicate"], "No such command 'frobnicate'."),
-        (["fit", "gone.csv", "-t", "y"], "gone.csv is not there."),
-        (["fit", "notes.txt", "-t", "y"], "notes.txt is of no known format"),
-        (["fit", "cut.parquet", "-t", "y"], "cut.parquet is not a Parquet file, or is cut short"),
-        (["plan", "gone.csv", "-t", "y"], "gone.csv is not there."),
-        (["plan", "train.csv"], "--target is missing: which column of train.csv is it"),
-        (["plan", "train.csv", "-t", "species", "--lmo", "naive"], "--lmo belongs to --solver"),
-        (["path", "train.csv", "-t", "species", "--out", "no/p"], "--out: no/p cannot be written"),
-        (["inspect", "gone"], "gone is not there."),
-        (["inspect", "."], ". is a folder, not a file."),
-        (["inspect", "train.csv"], "train.csv is not a safetensors file."),
-        (["predict", "gone", "train.csv", "-o", "p.csv"], "gone is not there."),
-        (
-            ["predict", "train.csv", "train.csv", "-o", "p.csv"],
-            "train.csv is not a safetensors file.",
-        ),
-        (["predict", "MODEL", "gone.csv", "-o", "p.csv"], "gone.csv is not there."),
-        (
-            ["predict", "MODEL", "few.csv", "-o", "p.csv"],
-            "few.csv lacks features of the model: 'petal', 'width'.",
-        ),
-        (["predict", "MODEL", "train.csv", "--out", "p.doc"], "--out must end in .csv, .npy or"),
-        (["predict", "MODEL", "train.csv", "--out", "no/p.csv"], "--out: no/p.csv cannot be wri"),
-        (["predict", "MODEL", "train.csv", "--out", "train.csv"], "are the same file"),
-        (["predict", "MODEL", "train.csv", "--out", "p.npy", "--top", "2"], "--top needs a .csv"),
-        (["predict", "MODEL", "train.csv", "--out", "p.csv", "--top", "0"], "Invalid value for"),
-        (
-            ["predict", "MODEL", "train.csv", "--out", "p.csv", "--top", "2", "--proba"],
-            "--proba and --top exclude each other",
-        ),
-        (["evaluate", "MODEL", "few.csv"], "few.csv lacks features of the model"),
-        (["evaluate", "MODEL", "train.csv", "-t", "kind"], "train.csv has no column 'kind'"),
-        (["evaluate", "MODEL", "train.csv", "-t", "sepal,petal"], "takes one target, got 2."),
-    ],
-)
-def test_a_command_is_refused(
-    words: list[str],
-    sentence: str,
-    classifier: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    flowers(tmp_path / "train.csv")
     (tmp_path / "few.csv").write_text("sepal,species\n1,setosa\n")
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
+    os.mkfifo(tmp_path / "pipe")
     before = sorted(tmp_path.iterdir())
-    words = [str(classifier) if word == "MODEL" else word for word in words]
-    assert sentence in refused(*words)
+    sentence = refused(*(str(classifier) if word == "MODEL" else word for word in command.split()))
+    assert [word for word in words.split() if word not in sentence] == []
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -165,7 +134,8 @@ def test_what_a_regressor_cannot_do(regressor: Path, sensors: Path, tmp_path: Pa
         words = ["predict", regressor, sensors, "-o", tmp_path / "p.csv", *option]
         assert f"{option[0]} needs a classifier, but" in refused(*words)
     wrong = refused("evaluate", regressor, sensors, "-t", "y0")
-    assert wrong == "the model predicts 3 targets, but --target has 1."
+    assert "3 targets" in wrong
+    assert "--target has 1" in wrong
 
 
 def test_targets_of_another_kind_than_the_models(
@@ -175,10 +145,7 @@ def test_targets_of_another_kind_than_the_models(
         ",".join(f"x{j}" for j in range(6)) + ",y\n" + "1,2,3,4,5,6,high\n"
     )
     words = ("evaluate", regressor, tmp_path / "words.csv", "-t", "y")
-    assert (
-        refused(*words)
-        == "the target holds text ('high'), but TraceNormRegressor predicts numbers."
-    )
+    assert "text ('high'), but TraceNormRegressor predicts numbers" in refused(*words)
     X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
     np.savez(tmp_path / "numbers.npz", X=X, y=y)
     done("fit", tmp_path / "numbers.npz", "--radius", 5, "-o", tmp_path / "m")
@@ -186,7 +153,7 @@ def test_targets_of_another_kind_than_the_models(
     assert "but the model's classes are numbers such as 0." in refused(*words)
     (tmp_path / "wide.csv").write_text("a,b\n1,2\n")
     wide = refused("predict", tmp_path / "m", tmp_path / "wide.csv", "-o", tmp_path / "p.csv")
-    assert wide == "wide.csv has 2 features, but the model was fitted on 6."
+    assert "wide.csv has 2 features" in wide
 
 
 def test_a_damaged_model_is_refused(classifier: Path, tmp_path: Path, train: Path) -> None:
@@ -230,20 +197,49 @@ def test_a_full_disk_is_one_sentence(classifier: Path, train: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["fit train.csv -t species --radius 8 --json", "predict MODEL train.csv", "--version"],
+)
+def test_a_full_device_is_one_sentence(
+    command: str, classifier: Path, train: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(train.parent)
+    words = [str(classifier) if word == "MODEL" else word for word in command.split()]
+    errors = io.StringIO()
+    with open("/dev/full", "w") as full, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", full)
+        patched.setattr(sys, "stderr", errors)
+        with pytest.raises(SystemExit) as ended:
+            run(words)
+    assert ended.value.code == 1
+    *_, line = errors.getvalue().splitlines()
+    assert line == "Error: standard output cannot be written: No space left on device."
+    assert "Traceback" not in errors.getvalue()
+
+
+def test_the_interpreter_has_nothing_to_add_about_a_full_device(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*COMMAND, "inspect", "gone", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+    assert (ended.returncode, ended.stderr) == (2, "Error: gone is not there.\n")
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(classifier: Path, tmp_path: Path) -> None:
+    """Nothing runs after it: what threads of Arrow would do then is a matter of luck."""
     flowers(tmp_path / "many.csv", rows=1500)  # more than a buffer holds
-    reading, writing = os.pipe()
-    os.close(reading)
-    words = [*COMMAND, "predict", str(classifier), str(tmp_path / "many.csv")]
-    ended = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
-    os.close(writing)
-    assert (ended.returncode, ended.stderr) == (1, "")
-    # Nothing runs after it: what threads of Arrow would do then is a matter of luck.
     late = "import atexit, runpy, sys; atexit.register(lambda: print('late', file=sys.stderr)); "
-    run = f"sys.argv[1:] = {words[3:]!r}; runpy.run_module('dfwtrace', run_name='__main__')"
+    words = ["predict", str(classifier), str(tmp_path / "many.csv")]
+    program = f"sys.argv[1:] = {words!r}; runpy.run_module('dfwtrace', run_name='__main__')"
     reading, writing = os.pipe()
     os.close(reading)
-    words = [sys.executable, "-c", late + run]
+    words = [sys.executable, "-c", late + program]
     ended = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, "")
@@ -257,6 +253,7 @@ class OddError(Exception):
     ("error", "code", "sentence"),
     [
         (OddError("a\n  b"), 1, "Error: OddError: a b"),
+        (OddError("a\x1b[2Jb"), 1, r"Error: OddError: a\x1b[2Jb"),
         (OddError(), 1, "Error: OddError: OddError"),
         (KeyError("key"), 1, "Error: KeyError: key"),
         (OSError(28, "No space left on device", "m"), 1, "Error: m: No space left on device."),
@@ -268,16 +265,16 @@ class OddError(Exception):
 def test_what_nobody_expected(
     error: BaseException, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run() -> Any:
+    def fail() -> Any:
         raise error
 
-    assert guarded(run, as_json=False, debug=False) == code
+    assert guarded(fail, as_json=False, debug=False) == code
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith(sentence)
     assert shown.err.count("\n") == 1
     if code == 1:
-        guarded(run, as_json=False, debug=True)
+        guarded(fail, as_json=False, debug=True)
         assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 

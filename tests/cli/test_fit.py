@@ -130,7 +130,7 @@ def test_a_report_without_a_test_set(train: Path, model: Path, tmp_path: Path) -
     page = (tmp_path / "r.html").read_text("utf-8")
     assert "training accuracy" in page
     where = page[page.index("Where it ran</th>") :]
-    assert "this process, on " in where
+    assert "<bdi>this process</bdi>" in where
     assert "<bdi>1 thread of this process</bdi>" in where
     assert "<bdi>1 shard</bdi>" in where
     assert found["report"] == str(tmp_path / "r.html")

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.commands import call, done, told
 
 import dfwtrace as dt
-from dfwtrace.io.container import read_container, write_container
+from dfwtrace.files.container import read_container, write_container
 
 CLEARS = "\x1b[2J\x9b31m\rgone"
 Change = Callable[[dict[str, Any]], Any]
@@ -39,7 +39,7 @@ def test_words_of_a_file_do_nothing_to_a_terminal(
     where: str, classifier: Path, tmp_path: Path
 ) -> None:
     shown = done("inspect", changed(classifier, tmp_path, STRINGS[where])).stdout
-    assert "gone" in shown
+    assert r"\x1b[2J\x9b31m\rgone" in shown
     assert not set("\x1b\x9b\r") & set(shown)
     told("inspect", tmp_path / "changed")
 
@@ -60,6 +60,21 @@ def test_nor_do_those_of_a_checkpoint_or_an_error(classifier: Path, tmp_path: Pa
     assert ended.exit_code == 2
     assert "gone" in ended.stderr
     assert not set("\x1b\x9b\r") & set(ended.stderr)
+
+
+def test_nor_do_names_and_labels_of_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{i % 7},{i % 5},{'a' if i % 2 else 'b'}\x1b[2J\n" for i in range(30))
+    (tmp_path / "d.csv").write_text("x\x1b[2J,z,y\x1b[2J\n" + rows)
+    (tmp_path / "e.csv").write_text("x\x1b[2J,z,y\x1b[2J\n1,2,c\x1b[2J\n3,4,c\n")
+    fit = ["fit", "d.csv", "-t", "y\x1b[2J", "--radius", "3", "-o", "m"]
+    for words in (fit, ["inspect", "m"], ["evaluate", "m", "d.csv"], ["evaluate", "m", "e.csv"]):
+        ended = done(*words)
+        assert r"\x1b[2J" in ended.stdout + ended.stderr
+        assert "\x1b" not in ended.stdout + ended.stderr
+    refused = call("fit", "d.csv", "-t", "y\x1b[1m")
+    assert refused.exit_code == 2
+    assert "\x1b" not in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,9 @@ from tests.cli.commands import COMMAND, environment, told
 
 import dfwtrace as dt
 from dfwtrace.cli.app import app
-from dfwtrace.cli.fitting import fit
+from dfwtrace.cli.fit import run_fit
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.output import Output
-from dfwtrace.cli.settings import FitSettings
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +102,27 @@ def said(at: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return terminal.getvalue().splitlines()
 
 
+@pytest.mark.parametrize("module", ["typer", "numba", "dfwtrace.cli.fit", "sklearn.exceptions"])
+def test_while_modules_are_imported(module: str, data: Path) -> None:
+    program = f"""if True:
+        import signal, sys
+        class PressesCtrlC:
+            def find_spec(self, name, path=None, target=None):
+                if name == {module!r}:
+                    signal.raise_signal(signal.SIGINT)
+        sys.meta_path.insert(0, PressesCtrlC())
+        sys.argv[1:] = ["fit", {data.name!r}, "--radius", "50", "--out", "never", "--quiet"]
+        import runpy
+        runpy.run_module("dfwtrace", run_name="__main__")
+    """
+    words = [sys.executable, "-c", program]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=data.parent)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("Interrupted")
+    assert not (data.parent / "never").exists()
+
+
 def test_before_the_first_epoch_nothing_is_saved(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,9 +142,8 @@ def test_within_the_first_epoch_nothing_is_saved() -> None:
 
     X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
     estimator = dt.TraceNormClassifier(5.0, solver="dfw", step=press)
-    settings, output = FitSettings(radius=5.0, solver="dfw"), Output(quiet=True)
     with pytest.raises(CommandError, match="Interrupted before the first epoch: nothing") as caught:
-        fit(estimator, "classification", (X, y, None), {}, settings, output, verbose=False)
+        run_fit(estimator, "classification", (X, y), {"radius": 5.0}, Output(quiet=True), False)
     assert caught.value.code == 130
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from tests.cli.commands import SPECIES, done, flowers, told
 
 import dfwtrace as dt
+from dfwtrace.cli.app import run
 
 
 def rows_of(path: Path) -> list[list[str]]:
@@ -54,6 +57,54 @@ def test_labels_in_every_format(classifier: Path, test_set: Path, tmp_path: Path
     assert np.load(tmp_path / "p.npy").tolist() == labels
     assert pq.read_table(tmp_path / "p.parquet")["prediction"].to_pylist() == labels
     assert set(labels) == set(SPECIES)
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1", "＝1"]
+
+
+def test_no_label_is_a_formula_in_csv(tmp_path: Path) -> None:
+    labels = [*FORMULAS, "a=b", "-1"]
+    X = 9.0 * np.eye(len(labels))
+    dt.TraceNormClassifier(500.0, fit_intercept=False).fit(X, labels).save(tmp_path / "m")
+    np.save(tmp_path / "X.npy", X)
+    for suffix in ("csv", "parquet"):
+        words = ("predict", tmp_path / "m", tmp_path / "X.npy", "--out", tmp_path / f"p.{suffix}")
+        done(*words, "--top", 1)
+    shown = [row[0] for row in rows_of(tmp_path / "p.csv")[1:]]
+    assert shown == [*(f"'{label}" for label in FORMULAS), "a=b", "-1"]
+    assert pq.read_table(tmp_path / "p.parquet")["class_1"].to_pylist() == labels
+
+
+def test_neither_is_the_name_of_a_target_and_numbers_stay(tmp_path: Path) -> None:
+    train = tmp_path / "train.csv"
+    train.write_text("x,=y\n" + "".join(f"{i},{-i / 7}\n" for i in range(1, 9)))
+    done("fit", train, "-t", "=y", "--radius", 1, "-o", tmp_path / "m")
+    header, *rows = done("predict", tmp_path / "m", train).stdout.splitlines()
+    assert header == "'=y"
+    assert all(row.startswith("-") and float(row) < 0 for row in rows)
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_predictions_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    model = dt.TraceNormClassifier(9.0).fit(np.eye(2), ["a\x1b[2J", "b"])
+    model.save(tmp_path / "m")
+    np.save(tmp_path / "X.npy", np.eye(2))
+    words = ["predict", str(tmp_path / "m"), str(tmp_path / "X.npy")]
+    screen = Screen()
+    with contextlib.redirect_stdout(screen), pytest.raises(SystemExit, match="0"):
+        run(words)
+    assert screen.getvalue() == "prediction\na\\x1b[2J\nb\n"
+    assert done(*words).stdout == "prediction\na\x1b[2J\nb\n"  # a program gets what is there
+
+
+def test_json_needs_a_file_for_the_predictions(classifier: Path, test_set: Path) -> None:
+    assert "--json needs --out" in told("predict", classifier, test_set, code=2)["error"]
 
 
 def test_the_likeliest_classes(classifier: Path, test_set: Path, tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.model_selection import GridSearchCV
 
 import dfwtrace as dt
 
+callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks since 1.9")
 Data = tuple[Any, Any]
 
 
@@ -101,12 +101,12 @@ def test_a_progress_bar_is_full_at_the_end(
 ) -> None:
     """Though the number of epochs is not known before."""
     monkeypatch.setenv("COLUMNS", "200")  # as wide as the terminal is for rich
-    model = dt.TraceNormRegressor(1.0).set_callbacks(ProgressBar()).fit(*multitask)
+    model = dt.TraceNormRegressor(1.0).set_callbacks(callback.ProgressBar()).fit(*multitask)
     shown = capsys.readouterr().out
     assert "TraceNormRegressor - fit" in shown
     assert "100%" in shown
     search = GridSearchCV(model.set_callbacks(), {"radius": [0.5, 1.0]}, cv=2, refit=False)
-    search.set_callbacks(ProgressBar()).fit(*multitask)
+    search.set_callbacks(callback.ProgressBar()).fit(*multitask)
     shown = capsys.readouterr().out
     assert shown.count("TraceNormRegressor - fit") == 4
     assert shown.count("100%") >= 5
@@ -157,14 +157,14 @@ def test_an_intercept_that_is_not_known_is_not_made_up(multiclass: Data) -> None
 
 def test_scores_are_monitored(multitask: Data, multiclass: Data) -> None:
     X, Y = multitask
-    monitor = ScoringMonitor(scoring="r2")
+    monitor = callback.ScoringMonitor(scoring="r2")
     frame = pd.DataFrame(X, columns=list("abcdefg"))  # names are no trouble
     model = dt.TraceNormRegressor(1.0).set_callbacks(monitor).fit(frame, Y)
     scores = [row["r2"] for row in monitor.get_logs().data]  # the fit's, then the epochs'
     assert len(scores) == model.n_iter_ + 1
     assert scores[0] == pytest.approx(model.score(frame, Y))
     assert scores[-1] == pytest.approx(scores[0], rel=1e-6)
-    monitor = ScoringMonitor(scoring="accuracy")
+    monitor = callback.ScoringMonitor(scoring="accuracy")
     X, y = multiclass[0], np.array(["a", "b", "c", "d"])[multiclass[1]]
     classifier = dt.TraceNormClassifier(5.0).set_callbacks(monitor).fit(X, y)
     assert [row["accuracy"] for row in monitor.get_logs().data] == [classifier.score(X, y)]

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
 
 import dfwtrace as dt
@@ -125,6 +126,8 @@ def test_whole_numbers_are_numbers(problem: Any) -> None:
 def test_frames_have_names(library: Any, problem: Any) -> None:
     estimator, X, y = problem
     frame = library.DataFrame(dict(zip(NAMES, X.T, strict=True)))
+    if not hasattr(StandardScaler().fit(frame), "feature_names_in_"):
+        pytest.skip("this version of scikit-learn does not read names from these frames")
     model = clone(estimator).fit(frame, y)
     assert list(model.feature_names_in_) == NAMES
     expected = clone(estimator).fit(X, y)

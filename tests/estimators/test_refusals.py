@@ -173,6 +173,35 @@ def test_bad_weights_are_refused(multitask: Data, multiclass: Data) -> None:
                 model.fit(*data, sample_weight=weights)
 
 
+@pytest.mark.parametrize("search", [False, True])
+@pytest.mark.parametrize("masked", ["X", "y", "sample_weight"])
+@pytest.mark.parametrize("name", ["Regressor", "Classifier"])
+def test_masked_arrays_are_refused(
+    name: str, masked: str, search: bool, multitask: Data, multiclass: Data
+) -> None:
+    X, y = multitask if name == "Regressor" else multiclass
+    data = {"X": X, "y": y, "sample_weight": np.ones(60)}
+    hidden = np.ma.masked_array(data[masked])
+    hidden[3] = np.ma.masked
+    kind = getattr(dt, f"TraceNorm{name}CV" if search else f"TraceNorm{name}")
+    with pytest.raises(TypeError) as caught:
+        kind().fit(**{**data, masked: hidden})
+    assert_one_sentence_on(f"{masked} must not be a masked array", str(caught.value))
+
+
+def test_masked_arrays_are_refused_by_a_fitted_model_and_by_solve(multitask: Data) -> None:
+    X, Y = multitask
+    model, hidden = dt.TraceNormRegressor(1.0, tol=1e-1).fit(X, Y), np.ma.masked_array(X)
+    for refused in (
+        lambda: model.predict(hidden),
+        lambda: model.transform(hidden),
+        lambda: dt.solve(dt.LeastSquares(), hidden, Y, radius=1.0),
+        lambda: dt.solve(dt.LeastSquares(), hidden.filled(), np.ma.masked_array(Y), radius=1.0),
+    ):
+        with pytest.raises(TypeError, match=r"^[Xy] must not be a masked array; .*\.$"):
+            refused()
+
+
 def test_targets_that_are_no_classes_are_refused(multiclass: Data) -> None:
     X, y = multiclass
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
@@ -194,9 +223,28 @@ def test_nothing_works_before_the_fit(multitask: Data) -> None:
             _ = model.coef_
 
 
-def test_every_setting_is_told_of() -> None:
-    for name in ("Regressor", "Classifier", "RegressorCV", "ClassifierCV"):
-        kind = getattr(dt, f"TraceNorm{name}")
-        described = inspect.getdoc(kind) or ""
-        for setting in inspect.signature(kind).parameters:
-            assert re.search(rf"^(.*, )?{setting}\b.*", described, re.MULTILINE), setting
+@pytest.mark.parametrize("name", ["Regressor", "Classifier", "RegressorCV", "ClassifierCV"])
+def test_every_setting_and_attribute_is_documented(
+    name: str, multitask: Data, multiclass: Data
+) -> None:
+    kind = getattr(dt, f"TraceNorm{name}")
+    described = inspect.getdoc(kind) or ""
+    for setting, parameter in inspect.signature(kind).parameters.items():
+        default = str(parameter.default).replace("'", '"')
+        if isinstance(parameter.default, float):
+            default = default.replace("0.0001", "1e-4")
+        elif isinstance(parameter.default, str):
+            default = f'"{default}"'
+        line = re.search(rf"^{setting} : .*$", described, re.MULTILINE)
+        assert line is not None, setting
+        assert line[0].endswith(f", default={default}"), line[0]
+    small: Any = {"tol": 1e-1, **({"radii": [1.0]} if "CV" in name else {})}
+    model = kind(**small).fit(*(multitask if "Regressor" in name else multiclass))
+    for attribute in {*vars(model), "coef_"} - set(model.get_params()):
+        if not attribute.startswith("_"):
+            assert re.search(rf"^{attribute} : ", described, re.MULTILINE), attribute
+    for method in ("fit", "predict", "transform", "save", "to_onnx"):
+        doc = inspect.getdoc(getattr(kind, method)) or ""
+        assert doc.splitlines()[0].endswith(".")
+        for argument in list(inspect.signature(getattr(kind, method)).parameters)[1:]:
+            assert re.search(rf"^{argument} : ", doc, re.MULTILINE), (method, argument)

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import KFold
 
 import dfwtrace as dt
-from dfwtrace.io.container import read_container, write_container
+from dfwtrace.files.container import read_container, write_container
 
 Data = tuple[Any, Any]
 
@@ -315,7 +315,7 @@ def test_a_regressor_with_more_targets_than_it_tells_is_refused(
     dt.TraceNormRegressor(1.0).fit(*multitask).save(path)
     header, arrays = read_container(path, "model")
     write_container(path, "model", header | {"one_target": True}, arrays)
-    with pytest.raises(dt.ModelFormatError, match="it has 5 targets, where one was told of"):
+    with pytest.raises(dt.ModelFormatError, match="it has 5 targets, but its header says one"):
         dt.load(path)
 
 

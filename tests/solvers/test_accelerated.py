@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from dfwtrace.solvers.iterate import Iterate
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial
@@ -14,7 +15,6 @@ from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
 from dfwtrace.solvers import Problem
 from dfwtrace.solvers.accelerated import _Descent, accelerated
-from dfwtrace.solvers.iterate import Iterate
 from dfwtrace.tasks import ScoresTask, ShardProgram
 
 Array = npt.NDArray[Any]

@@ -6,12 +6,12 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from dfwtrace.solvers.looking import beyond
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix
 from dfwtrace.data.rows import ArrayRows
 from dfwtrace.engines import Ledger
 from dfwtrace.solvers import Problem
-from dfwtrace.solvers.looking import beyond
 from dfwtrace.tasks import ShardProgram
 
 D, M = 9, 7

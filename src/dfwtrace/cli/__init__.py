@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command of ``sys.argv``."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that knows no ² shows a question mark
+    # Importing takes a second or two; until the commands are there, Ctrl-C ends the process.
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, lambda *_: _leave())
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):  # a terminal without ² shows a question mark
             stream.reconfigure(errors="replace")
-    from dfwtrace.cli.app import app
+    for package in ("typer", "pyarrow", "jinja2"):
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f"Error: the command line needs {package}: pip install 'dfwtrace[cli]'.")
+    from dfwtrace.cli.app import run
 
-    app(prog_name="dfwtrace")
+    if ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    run(prog_name="dfwtrace")
+
+
+def _leave() -> None:
+    # At once: an exception could be lost in a callback of a module that is being imported.
+    os.write(2, b"Interrupted: nothing was saved.\n")
+    os._exit(130)

@@ -8,40 +8,25 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from dfwtrace import __version__
-from dfwtrace.cli import demo, evaluate, fit, inspect, path, plan, predict
+from dfwtrace.cli import demo, fit, inspect, path, predict
 from dfwtrace.cli.guard import guarded
 
 
 class Commands(TyperGroup):
     """Whatever goes wrong in a command ends as one sentence and an exit code."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
-        # It may stand anywhere, also after the command, where people add it.
-        words = [word for word in given if word != "--debug"]
+        words = [word for word in given if word != "--debug"]  # allowed anywhere
+        options["standalone_mode"] = False
 
         def run() -> Any:
-            return super(Commands, self).main(
-                args=words,
-                prog_name=prog_name,
-                complete_var=complete_var,
-                standalone_mode=False,
-                windows_expand_args=windows_expand_args,
-                **extra,
-            )
+            return super(Commands, self).main(words, *more, **options)
 
-        code = guarded(run, as_json="--json" in words, debug=len(words) < len(given))
-        sys.exit(code)
+        sys.exit(guarded(run, as_json="--json" in words, debug=len(words) < len(given)))
 
 
 app = typer.Typer(
@@ -63,8 +48,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def dfwtrace(
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Say which version this is.", callback=_show_version),
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version)
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
@@ -77,5 +61,9 @@ def dfwtrace(
     """
 
 
-for _module in (fit, predict, evaluate, path, inspect, plan, demo):
-    app.command(name=_module.__name__.rpartition(".")[2])(_module.command)
+for _command in (fit.fit, predict.predict, predict.evaluate, path.path, inspect.inspect):
+    app.command()(_command)
+app.command()(inspect.plan)
+app.command("demo")(demo.command)
+
+run = get_command(app)

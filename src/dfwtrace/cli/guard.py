@@ -1,7 +1,8 @@
-"""What a command ends with: an exit code, and one sentence if something went wrong."""
+"""How a command ends: with an exit code, and one sentence if something went wrong."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -10,24 +11,24 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
-from dfwtrace import ModelFormatError
-from dfwtrace.checkpoints import CheckpointError
-from dfwtrace.io.read_errors import DataFileError
-from dfwtrace.report import clean
+from dfwtrace import CheckpointError, ModelFormatError
+from dfwtrace.data.table import DataFileError
+from dfwtrace.files.atomic import atomic_write
 
 DONE, FAILED, BAD_INPUT, SHORT, INTERRUPTED = 0, 1, 2, 3, 130
 
-# Java puts a page of its own into an exception; the first line tells what matters.
-_LONGEST = 600
-# The model that the command has written, if it has come so far.
+_LONGEST = 600  # Java puts a page of text into an exception
+# Control characters, line separators, halves of surrogate pairs, and what changes the direction.
+_UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# The model that the command has written, if any.
 _saved: ContextVar[Path | None] = ContextVar("saved", default=None)
 
 
@@ -39,8 +40,12 @@ class CommandError(Exception):
         self.code = code
 
 
+class _TrialError(Exception):
+    """Ends a trial."""
+
+
 def note_saved(path: Path) -> None:
-    """From now on, Ctrl-C does not mean that nothing was saved."""
+    """Have Ctrl-C name the model from now on."""
     _saved.set(path)
 
 
@@ -53,114 +58,126 @@ def refusing() -> Iterator[None]:
         raise CommandError(sentence_of(error)) from error
 
 
+def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
+    """Refuse files that cannot be written or would replace an input; both by their options."""
+    seen = {os.path.realpath(path): name for name, path in inputs.items() if path and path.exists()}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        place = os.path.realpath(path)
+        if place in seen:
+            raise CommandError(f"{option} and {seen[place]} are the same file, {path}.")
+        seen[place] = option
+        try:
+            with atomic_write(path):
+                raise _TrialError
+        except _TrialError:  # it can be written, and is as it was
+            pass
+        except OSError as error:
+            raise CommandError(f"{option}: {sentence_of(error)}") from error
+
+
+def visible(text: str) -> str:
+    r"""Text with control characters spelled out, such as \x1b; line ends stay."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
-    """Run a command.
-
-    Parameters
-    ----------
-    run : callable
-        Returns an exit code, or None.
-    as_json : bool
-        Whether errors are a JSON object on standard output.
-    debug : bool
-        Whether unexpected errors show where they come from.
-
-    Returns
-    -------
-    int
-        The exit code.
-    """
+    """Run a command and return its exit code; `debug` shows tracebacks of failures."""
     _saved.set(None)
+    main_thread = threading.current_thread() is threading.main_thread()
+    ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        arm()
     try:
-        with only_one_interrupt():
-            code = int(run() or DONE)
-        if code != INTERRUPTED:  # which is what typer makes of Ctrl-C
-            return code
-        sentence = _interrupted()
+        code = int(run() or DONE)
+        if code == INTERRUPTED:  # which is what typer makes of Ctrl-C
+            raise KeyboardInterrupt
+        sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as ended:  # the reader, say `head`, has seen enough
         # typer makes an exit of it; whatever else ends the interpreter is not ours to stop.
         if not isinstance(ended.__context__ or ended, BrokenPipeError):
             raise
         # At once: threads of Arrow that still read ahead do not survive the interpreter's end.
         os._exit(FAILED)
-    except (KeyboardInterrupt, typer.Abort):
-        code, sentence = INTERRUPTED, _interrupted()
-    except CommandError as error:
-        code, sentence = error.code, str(error)
-    except (DataFileError, ModelFormatError, CheckpointError) as error:
-        code, sentence = BAD_INPUT, sentence_of(error)
-    except (OSError, ImportError, MemoryError, RuntimeError) as error:
-        _show_where(debug)
-        code, sentence = FAILED, sentence_of(error)
-    except Exception as error:
-        usage = getattr(error, "format_message", None)  # typer's errors about options
-        if usage is not None:
-            code, sentence = BAD_INPUT, _one_line(usage())
-        else:
-            _show_where(debug)
-            code, sentence = FAILED, f"{type(error).__name__}: {sentence_of(error)}"
-    if not sentence:  # no command was given: the help has been shown
-        return code
-    sentence = clean(sentence)  # a file may have put anything into it
-    if as_json:
-        print(json.dumps({"error": sentence}))
-    elif code == INTERRUPTED:
-        print(sentence, file=sys.stderr)
-    else:
-        print(f"Error: {sentence}", file=sys.stderr)
+    except BaseException as error:
+        code, sentence = _explained(error)
+        if debug and code == FAILED:
+            traceback.print_exc()
+        if sentence:  # none where no command was given: the help has been shown
+            _tell(visible(sentence), code, as_json)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for stream in (sys.stdout, sys.stderr):
+            _empty(stream)
     return code
 
 
 def sentence_of(error: BaseException) -> str:
-    """An exception's text in one line; what it is, where it has none."""
+    """An exception's text in one line; its type where it has none."""
     if isinstance(error, MemoryError):
         return "the memory is not enough; --dtype float32 takes half, --spill keeps data on disk."
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if isinstance(error, OSError) and error.strerror:
         about = "" if error.filename is None else f"{error.filename}: "
+        if not about and error.strerror == os.strerror(errno.ENOSPC):
+            about = "standard output cannot be written: "
         text = f"{about}{error.strerror.rstrip('.')}."
-    if "Traceback (most recent call last)" in text:  # of a worker: its last line tells what it was
-        told = [line for line in text.splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
-        text = told[-1] if told else text
+    if "Traceback (most recent call last)" in text:  # of a worker: its last line says what it was
+        errors = [line for line in text.splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
+        text = errors[-1] if errors else text
     return _one_line(text) or type(error).__name__
 
 
-def _interrupted() -> str:
-    saved = _saved.get()
-    what = "nothing was saved" if saved is None else f"the model was saved to {saved}"
-    return f"Interrupted: {what}."
-
-
-def _one_line(text: str) -> str:
-    text = text.strip().partition("\n\n")[0] if len(text) > _LONGEST else text
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-def _show_where(debug: bool) -> None:
-    if debug:
-        traceback.print_exc()
-
-
-@contextmanager
-def only_one_interrupt() -> Iterator[None]:
-    """Ctrl-C is raised once; the second one ends the process at once, whatever it is doing."""
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # not ours to change
-        return
-    arm()
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def arm() -> None:
-    """Wait for the first Ctrl-C."""
+    """Raise the first Ctrl-C; the second one ends the process at once, whatever it is doing."""
 
     def first(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, first)
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """The exit code and the sentence for an exception."""
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        saved = _saved.get()
+        what = "nothing was saved" if saved is None else f"the model was saved to {saved}"
+        return INTERRUPTED, f"Interrupted: {what}."
+    if isinstance(error, CommandError):
+        return error.code, str(error)
+    if isinstance(error, DataFileError | ModelFormatError | CheckpointError):
+        return BAD_INPUT, sentence_of(error)
+    if isinstance(error, OSError | ImportError | MemoryError | RuntimeError):
+        return FAILED, sentence_of(error)
+    usage = getattr(error, "format_message", None)  # typer's errors about options
+    if usage is not None:
+        return BAD_INPUT, _one_line(usage())
+    return FAILED, f"{type(error).__name__}: {sentence_of(error)}"
+
+
+def _tell(sentence: str, code: int, as_json: bool) -> None:
+    with suppress(OSError):  # where standard output is what failed, standard error is left
+        if as_json:
+            print(json.dumps({"error": sentence}), flush=True)
+            return
+    with suppress(OSError):
+        line = sentence if code == INTERRUPTED else f"Error: {sentence}"
+        print(line, file=sys.stderr, flush=True)
+
+
+def _empty(stream: TextIO) -> None:
+    """Flush a stream; where it cannot be, see that the interpreter does not try again."""
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _one_line(text: str) -> str:
+    text = text.strip().partition("\n\n")[0] if len(text) > _LONGEST else text
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

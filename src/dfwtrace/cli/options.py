@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and their values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from dfwtrace.cli.guard import CommandError
 from dfwtrace.solvers import resolve
 from dfwtrace.validation import check_positive
 
-Task = Literal["auto", "classification", "regression"]
-SolverName = Literal["accelerated", "dfw"]
-Representation = Literal["auto", "gram", "implicit", "dense", "factored"]
-Precision = Literal["float32", "float64"]
-
 FORMATS = "A .csv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of .parquet files."
 
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")
+]
+DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help=FORMATS)]
 TargetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--target", "-t", metavar="NAME", help="Column of labels or targets; several: 'y*'."
-    ),
+    typer.Option("--target", "-t", metavar="NAME", help="Column of labels or targets, or 'y*'."),
 ]
 FeaturesOption = Annotated[
     list[str] | None,
@@ -31,7 +28,37 @@ FeaturesOption = Annotated[
 WeightOption = Annotated[
     str | None, typer.Option("--weight", metavar="NAME", help="Column of row weights.")
 ]
-TaskOption = Annotated[Task, typer.Option("--task", help="Told from the target unless given.")]
+TaskOption = Annotated[
+    Literal["auto", "classification", "regression"],
+    typer.Option("--task", help="Chosen by the target unless given."),
+]
+RadiiOption = Annotated[
+    str | None,
+    typer.Option(metavar="COUNT|LIST", help="Radii to try: how many, or 1,3,10. Default: 10."),
+]
+FoldsOption = Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")]
+SolverOption = Annotated[
+    Literal["accelerated", "dfw"], typer.Option("--solver", help="dfw is the paper's.")
+]
+LmoOption = Annotated[str | None, typer.Option(help="Oracle of dfw, such as power-log.")]
+TolOption = Annotated[
+    float | None, typer.Option(help="Relative gap to reach. Default: 1e-4, for dfw none.")
+]
+MaxIterOption = Annotated[int | None, typer.Option(min=1, help="Epochs at most.")]
+NoInterceptOption = Annotated[bool, typer.Option("--no-intercept", help="No free term.")]
+ShardsOption = Annotated[
+    int | None, typer.Option(min=1, help="Logical shards. Default: 8, or 1 for small data.")
+]
+JobsOption = Annotated[int | None, typer.Option(help="Threads, or Spark's workers.")]
+SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.")]
+RepresentationOption = Annotated[
+    Literal["auto", "gram", "implicit", "dense", "factored"],
+    typer.Option("--representation", help="What a shard keeps."),
+]
+DtypeOption = Annotated[
+    Literal["float32", "float64"] | None,
+    typer.Option("--dtype", help="Precision of the features. Default: as in the file."),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
 ]
@@ -39,42 +66,22 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings 
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Progress lines also where there is no terminal.")
 ]
-ModelArgument = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.", show_default=False),
-]
-DataArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DATA",
-        help=FORMATS,
-        show_default=False,
-    ),
-]
 
 
-def radii_of(text: str | None) -> int | list[float] | None:
-    """A number of radii, or the radii themselves.
-
-    Examples
-    --------
-    >>> radii_of("10"), radii_of("0.5, 2"), radii_of(None)
-    (10, [0.5, 2.0], None)
-    """
-    if text is None:
-        return None
+def radii_of(text: str) -> int | list[float]:
+    """A number of radii, or the radii themselves."""
     parts = [part.strip() for part in text.split(",")]
     try:
-        if len(parts) == 1:
-            count = int(parts[0])
-            if count < 1:
-                raise ValueError
-            return count
-        return [check_positive("--radii", float(part)) for part in parts]
+        if len(parts) > 1:
+            return [check_positive("--radii", float(part)) for part in parts]
+        count = int(parts[0])
+        if count < 1:
+            raise ValueError
     except ValueError as error:
         raise CommandError(
             f"--radii must be how many to try, such as 10, or a list such as 1,3,10, got {text!r}."
         ) from error
+    return count
 
 
 def step_of(text: str | None) -> str | float | None:

@@ -12,30 +12,26 @@ from rich.table import Table
 
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.data import training_rows
-from dfwtrace.cli.fitting import fit_table
-from dfwtrace.cli.guard import SHORT
-from dfwtrace.cli.outfiles import check_outputs
-from dfwtrace.cli.output import Output, plain
-from dfwtrace.cli.settings import FitSettings
-from dfwtrace.io.atomic import atomic_write
-from dfwtrace.report import number
+from dfwtrace.cli.fit import fit_table, parameters_of
+from dfwtrace.cli.guard import SHORT, check_outputs
+from dfwtrace.cli.models import task_of
+from dfwtrace.cli.output import Output, number, plain
+from dfwtrace.files.atomic import atomic_write
 
 
-def command(
+def path(
     data: shared.DataArgument,
     target: shared.TargetOption = None,
     features: shared.FeaturesOption = None,
     weight: shared.WeightOption = None,
     task: shared.TaskOption = "auto",
-    radii: Annotated[
-        str, typer.Option(metavar="COUNT|LIST", help="How many radii, or 1,3,10.")
-    ] = "10",
-    folds: Annotated[int, typer.Option(min=2, help="Folds to validate on.")] = 5,
-    tol: Annotated[float | None, typer.Option(help="Relative gap of each. Default: 1e-4.")] = None,
-    max_iter: Annotated[int | None, typer.Option(min=1, help="Epochs of each.")] = None,
-    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="No free term.")] = False,
-    n_jobs: Annotated[int | None, typer.Option(help="Threads.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same in every run.")] = None,
+    radii: shared.RadiiOption = None,
+    folds: shared.FoldsOption = 5,
+    tol: shared.TolOption = None,
+    max_iter: shared.MaxIterOption = None,
+    no_intercept: shared.NoInterceptOption = False,
+    n_jobs: shared.JobsOption = None,
+    seed: shared.SeedOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The table as JSON.")] = None,
     json: shared.JsonOption = False,
     quiet: shared.QuietOption = False,
@@ -46,32 +42,37 @@ def command(
     Example: dfwtrace path train.csv --target label --radii 10 --folds 5
     """
     output = Output(json, quiet)
-    settings = FitSettings(
-        radii=shared.radii_of(radii),
-        folds=folds,
+    parameters = parameters_of(
+        None,
+        radii,
+        folds,
         tol=tol,
         max_iter=max_iter,
-        intercept=not no_intercept,
+        fit_intercept=not no_intercept,
         n_jobs=n_jobs,
-        seed=seed,
+        random_state=seed,
     )
     check_outputs({"--out": out}, {"the data": data})
-    with training_rows(
-        data, target=target, features=features, weight=weight, dtype=None, spill=None
-    ) as table:
+    columns: dict[str, Any] = {"target": target, "features": features, "weight": weight}
+    with training_rows(data, **columns, dtype=None, spill=None) as table:
         output.say(table.source)
-        model = fit_table(table, task, settings, output, verbose)
-    rows = _rows(model.estimator)
-    short = [row for row in rows if row["status"] != "optimal"]
+        estimator = fit_table(table, task, parameters, output, verbose)
+    rows = _rows(estimator)
+    short = sum(row["status"] != "optimal" for row in rows)
     if short:
-        count = f"{len(short)} of {len(rows)} fits"
-        output.warn(f"{count} ended short of the tolerance of {settings.tolerance:g}.")
-    facts = {"source": table.source, "task": model.task, "folds": folds, "path": rows}
-    facts["best_radius"] = float(model.estimator.radius_)
+        tol = parameters["tol"]
+        output.warn(f"{short} of {len(rows)} fits ended short of the tolerance of {tol:g}.")
+    facts = {
+        "source": table.source,
+        "task": task_of(estimator),
+        "folds": folds,
+        "path": rows,
+        "best_radius": float(estimator.radius_),
+    }
     if out is not None:
         with atomic_write(out) as file:
             file.write(json_format.dumps(plain(facts), indent=1).encode())
-    output.show(_tabulate(rows))
+    output.show(_table(rows))
     if out is not None:
         output.say(f"path  {out}")
     output.tell(facts)
@@ -80,8 +81,7 @@ def command(
 
 
 def _rows(estimator: Any) -> list[dict[str, Any]]:
-    found, best = estimator.path_, float(estimator.radius_)
-    validation = estimator.validation_.mean(axis=1)
+    found, validation = estimator.path_, estimator.validation_.mean(axis=1)
     return [
         {
             "radius": float(radius),
@@ -91,24 +91,21 @@ def _rows(estimator: Any) -> list[dict[str, Any]]:
             "rank": result.W.rank,
             "status": result.status,
             "validation": float(loss),
-            "best": float(radius) == best,
+            "best": float(radius) == float(estimator.radius_),
         }
         for radius, result, loss in zip(found.radii, found.results, validation, strict=True)
     ]
 
 
-def _tabulate(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("radius", "objective", "relative gap", "rank", "validation loss"):
         table.add_column(name, justify="right")
     table.add_column("")
     for row in rows:
+        radius, objective, loss = (number(row[k]) for k in ("radius", "objective", "validation"))
+        remark = "best" if row["best"] else "" if row["status"] == "optimal" else row["status"]
         table.add_row(
-            number(row["radius"]),
-            number(row["objective"]),
-            f"{row['relative_gap']:.1e}",
-            str(row["rank"]),
-            number(row["validation"]),
-            "best" if row["best"] else "" if row["status"] == "optimal" else row["status"],
+            radius, objective, f"{row['relative_gap']:.1e}", f"{row['rank']}", loss, remark
         )
     return table

@@ -6,77 +6,76 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dfwtrace.cli.fitting import fit
+from dfwtrace import SparkEngine
+from dfwtrace.cli.data import Wanted
+from dfwtrace.cli.fit import estimator_for, run_fit
 from dfwtrace.cli.guard import CommandError, arm, sentence_of
 from dfwtrace.cli.models import Model
 from dfwtrace.cli.output import Output
-from dfwtrace.cli.settings import FitSettings
-from dfwtrace.engines import SparkEngine
+from dfwtrace.data.columns import choose
 from dfwtrace.engines.spark.session import find_session
-from dfwtrace.io.columns import Choice, choose
 
-# Spark's own chatter; its errors are told by ours.
+# Spark's own messages are left out; its errors become sentences of ours.
 _CALM = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"
 
 
 def fit_frame(
     path: str,
-    *,
     master: str | None,
-    target: Sequence[str] | None,
-    features: Sequence[str] | None,
-    weight: str | None,
+    columns: Mapping[str, Any],
     dtype: str | None,
     task: str,
-    settings: FitSettings,
+    parameters: dict[str, Any],
     output: Output,
     verbose: bool,
 ) -> tuple[Model, str]:
     """Read a path with Spark and fit it there; the model, and a line about the data."""
-    if target is None:
+    if columns["target"] is None:
         raise CommandError("--target is missing: which column is it?")
     with session(master) as spark:
         frame = read_frame(spark, path)
-        choice = choose(frame.columns, file=path, target=target, features=features, weight=weight)
+        choice = choose(frame.columns, file=path, **columns)
         task = judge_frame(frame, choice.targets, task)
-        if task == "classification" and settings.validates:
+        if task == "classification" and "radii" in parameters:
             raise CommandError(
                 "--radius is missing: cross-validation of a classification does not run on Spark."
             )
-        columns = _columns(frame, choice)
         if dtype is not None:
-            frame = _cast(frame, choice, "float" if dtype == "float32" else "double")
+            frame = _cast(frame, choice.features, "float" if dtype == "float32" else "double")
+        # One column by itself may hold arrays or vectors.
+        features = choice.features[0] if len(choice.features) == 1 else choice.features
         label = choice.targets[0] if len(choice.targets) == 1 else choice.targets
-        workers = settings.n_jobs if settings.n_jobs is not None and settings.n_jobs > 0 else None
-        engine = SparkEngine(spark, settings.n_shards or 8, workers)
-        estimator = settings.estimator(task, engine)
-        data = (frame, label, weight)
-        fit(estimator, task, data, {"features": columns}, settings, output, verbose)
+        jobs = parameters["n_jobs"]
+        workers = jobs if jobs is not None and jobs > 0 else None
+        engine = SparkEngine(spark, parameters["n_shards"] or 8, workers)
+        estimator = estimator_for(task, parameters, engine)
+        rows = (frame, label, choice.weight)
+        run_fit(estimator, task, rows, parameters, output, verbose, features=features)
         estimator.engine = "local"  # the session ends here
     d, m = estimator.low_rank_.shape
-    rows = estimator.result_.plan.workload.n
-    if isinstance(columns, str):
-        names = [columns] if d == 1 else [f"{columns}[{j}]" for j in range(d)]
-    else:
-        names = list(columns)
+    names = choice.features
+    if len(names) == 1 and d > 1:
+        names = [f"{names[0]}[{j}]" for j in range(d)]
     targets = choice.targets if len(choice.targets) in (1, m) else None
-    source = f"{path}: {rows} rows, {d} features, read by Spark"
-    return Model(estimator, names, None, targets), source
+    n = estimator.result_.plan.workload.n
+    wanted = Wanted(names, d, columns["target"], targets)
+    return Model(estimator, wanted), f"{path}: {n} rows, {d} features, read by Spark"
 
 
 @contextmanager
 def session(master: str | None) -> Iterator[Any]:
     """A session on this master, stopped afterwards; without one, as Spark's settings say."""
     given = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    if master is None or master.startswith("local"):
+    local = master is not None and master.startswith("local")
+    if master is None or local:
         # Workers on this machine are this Python, with its packages, and not the first on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     words = [] if master is None else ["--master", shlex.quote(master)]
-    if master is not None and master.startswith("local"):
+    if local:
         words.append("--conf spark.sql.shuffle.partitions=8")  # 200 is for clusters
     if given is None or master is not None:
         submit = " ".join([*words, _CALM, "--name dfwtrace pyspark-shell"])
@@ -115,8 +114,7 @@ def read_frame(spark: Any, path: str) -> Any:
 
 def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
     """The task that a target column asks for; by the rule for files, see `is_classification`."""
-    kinds = dict(zip(frame.columns, (field.dataType for field in frame.schema), strict=True))
-    kind = kinds[targets[0]].simpleString()
+    kind = frame.schema[targets[0]].dataType.simpleString()
     several = len(targets) > 1 or kind.startswith("array") or kind == "vector"
     if asked == "classification" and several:
         raise CommandError("classification takes one target, got several.")
@@ -124,28 +122,20 @@ def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
         raise CommandError(f"target {targets[0]!r} holds text: regression needs numbers.")
     if asked != "auto":
         return asked
-    if several:
-        return "regression"
-    if kind in ("string", "boolean"):
-        return "classification"
+    if several or kind in ("string", "boolean"):
+        return "regression" if several else "classification"
     from pyspark.sql import functions as sql
 
     column = frame[f"`{targets[0]}`"]
-    found = frame.agg(
+    n, distinct, broken = frame.agg(
         sql.count(column), sql.count_distinct(column), sql.max(column != sql.rint(column))
     ).first()
-    n, distinct, broken = found
     labels = not broken and distinct <= min(n / 2, max(20, n / 4))
     return "classification" if labels else "regression"
 
 
-def _columns(frame: Any, choice: Choice) -> str | list[str]:
-    """One column by itself may hold arrays or vectors."""
-    return choice.features[0] if len(choice.features) == 1 else choice.features
-
-
-def _cast(frame: Any, choice: Choice, number: str) -> Any:
-    for name in choice.features:
+def _cast(frame: Any, features: list[str], number: str) -> Any:
+    for name in features:
         kind = frame.schema[name].dataType.simpleString()
         if kind == "vector":
             raise CommandError(f"--dtype does not go with the vectors of column {name!r}.")

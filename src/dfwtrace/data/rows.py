@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, Matrix
+from dfwtrace._typing import Array, DType, Matrix
 
 
 class Examined(NamedTuple):
@@ -28,7 +28,7 @@ Examine = Callable[[Matrix, Array | None], Examined]
 class Targets(NamedTuple):
     """What y is made of: its dtype and the shape of one row of it."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     row: tuple[int, ...]
 
 
@@ -54,7 +54,7 @@ class Facts:
     n_columns: int
     stored: int
     sparse: bool
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, int]
     targets: Targets | None
 

@@ -9,6 +9,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from dfwtrace._typing import Array
+from dfwtrace.estimators.base import TraceNormEstimator
 
 # Old enough for any runtime of recent years; the first in which Softmax works along one axis.
 _OPSET = 13
@@ -16,18 +17,8 @@ _OPSET = 13
 _IR_VERSION = 7
 
 
-def to_onnx(estimator: Any) -> Any:
-    """A fitted estimator as a model that any ONNX runtime can run.
-
-    Parameters
-    ----------
-    estimator : TraceNormRegressor, TraceNormClassifier, or one of those with CV
-
-    Returns
-    -------
-    onnx.ModelProto
-        See `TraceNormRegressor.to_onnx`.
-    """
+def to_onnx(estimator: TraceNormEstimator) -> Any:
+    """Return a fitted estimator as an `onnx.ModelProto`; see `TraceNormRegressor.to_onnx`."""
     check_is_fitted(estimator)
     try:
         import onnx
@@ -35,7 +26,7 @@ def to_onnx(estimator: Any) -> Any:
         raise ImportError("to_onnx needs onnx: pip install 'dfwtrace[onnx]'.") from error
     from onnx import TensorProto, helper, numpy_helper
 
-    left, right, b = estimator._factors(np.float32)
+    left, right, b = estimator._factors(np.dtype(np.float32))
     if left.shape[1] == 0:  # not every runtime multiplies by a matrix without columns
         left, right = np.zeros((len(left), 1), np.float32), np.zeros((1, len(b)), np.float32)
     constants = {"left": left, "right": right, "intercept": b}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any, get_args
 
@@ -10,8 +9,12 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
-from dfwtrace.io.container import Container, read_container, write_container
-from dfwtrace.io.frame import ModelFormatError
+from dfwtrace._typing import Array
+from dfwtrace.estimators.base import TraceNormEstimator
+from dfwtrace.estimators.classifier import TraceNormClassifier
+from dfwtrace.estimators.cv import TraceNormClassifierCV, TraceNormRegressorCV
+from dfwtrace.estimators.regressor import TraceNormRegressor
+from dfwtrace.files.container import Container, ModelFormatError, read_container, write_container
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Result, Status
 from dfwtrace.tasks.planning import Plan, Workload
@@ -19,40 +22,64 @@ from dfwtrace.validation import describe
 
 _KIND = "model"
 # Settings that hold objects of this process, or belong to the fit alone.
-_LEFT_OUT = ("engine", "lmo", "step", "checkpoint", "random_state")
-# The arrays that predictions are made from; the last is not always there.
-_NUMBERS = ("U", "s", "V", "intercept")
+_LEFT_OUT = {"engine", "lmo", "step", "checkpoint", "random_state"}
 # What an estimator that has searched for its radius knows besides; its path is not written.
 _OF_SEARCH = ("radii_", "validation_", "scores_")
+_ESTIMATORS: dict[str, Any] = {
+    "TraceNormClassifier": TraceNormClassifier,
+    "TraceNormClassifierCV": TraceNormClassifierCV,
+    "TraceNormRegressor": TraceNormRegressor,
+    "TraceNormRegressorCV": TraceNormRegressorCV,
+}
+# By the kind of a dtype, what its values are in JSON.
+_LABELS = {"O": str, "U": str, "S": str, "b": bool, "i": int, "u": int, "f": float}
 
 
-def save(estimator: Any, path: str | os.PathLike[str], notes: dict[str, Any] | None = None) -> None:
-    """Write a fitted estimator; `load` reads it. Notes are kept for those who look for them."""
-    _check_kind(estimator)
+def save(
+    estimator: TraceNormEstimator,
+    path: str | os.PathLike[str],
+    notes: dict[str, Any] | None = None,
+) -> None:
+    """Write a fitted estimator; `load` reads it. Notes are kept in the header."""
+    name = type(estimator).__name__
+    if _ESTIMATORS.get(name) is not type(estimator):  # it might predict differently
+        raise TypeError(
+            f"{name} cannot be saved: a model file holds dfwtrace's own estimators, not classes "
+            "derived from them."
+        )
     check_is_fitted(estimator)
-    result: Result = estimator.result_
-    W = result.W
-    arrays = {"U": W.U, "s": W.s, "V": W.V}
+    result, known = estimator.result_, vars(estimator)
+    arrays = {"U": result.W.U, "s": result.W.s, "V": result.W.V}
     if result.intercept is not None:
         arrays["intercept"] = result.intercept
-    for name in _OF_SEARCH:
-        if hasattr(estimator, name):
-            arrays[name] = np.asarray(getattr(estimator, name), np.float64)
+    arrays |= {key: np.asarray(known[key], np.float64) for key in _OF_SEARCH if key in known}
+    names = known.get("feature_names_in_")
     header = {
         "notes": dict(notes or {}),
-        "estimator": type(estimator).__name__,
+        "estimator": name,
         "settings": _settings(estimator),
         "n_features": int(estimator.n_features_in_),
-        "feature_names": _names(estimator),
-        "classes": _pack_labels(getattr(estimator, "classes_", None)),
-        "one_target": bool(getattr(estimator, "_one_target", False)),
+        "feature_names": None if names is None else [str(feature) for feature in names],
+        "classes": _pack_labels(known["classes_"]) if is_classifier(estimator) else None,
+        "one_target": bool(known.get("_one_target", False)),
         "radius": float(estimator.radius_),
         "objective": float(result.objective),
         "objective_at_zero": float(result.objective_at_zero),
         "gap": float(result.gap),
         "status": result.status,
-        "history": [_plain(record) for record in result.history],
-        "plan": _pack_plan(result.plan),
+        "history": [
+            {
+                key: _plain(value)
+                for key, value in record.items()
+                if isinstance(value, bool | int | float | str | np.generic)
+            }
+            for record in result.history
+        ],
+        "plan": {
+            "representation": result.plan.representation,
+            "reason": result.plan.reason,
+            "workload": {key: _plain(value) for key, value in vars(result.plan.workload).items()},
+        },
     }
     write_container(path, _KIND, header, arrays)
 
@@ -61,15 +88,22 @@ def load(path: str | os.PathLike[str]) -> Any:
     """Read an estimator that was written with its `save`.
 
     Nothing in the file is run. Settings that hold objects, such as an engine, a splitter or a
-    dictionary of class weights, are at their defaults; a search's `path_` is not there.
+    dictionary of class weights, are at their defaults; a search's `path_` is missing.
 
     Parameters
     ----------
-    path : str or path
+    path : str or path-like
 
     Returns
     -------
     TraceNormRegressor, TraceNormClassifier, TraceNormRegressorCV or TraceNormClassifierCV
+
+    Raises
+    ------
+    ModelFormatError
+        The file is damaged or not a model.
+    OSError
+        The file is missing or may not be read.
 
     Examples
     --------
@@ -86,25 +120,27 @@ def load(path: str | os.PathLike[str]) -> Any:
     container = read_container(path, _KIND)
     try:
         return _restore(container)
-    except KeyError as error:
-        raise ModelFormatError(f"{os.fspath(path)} is not a whole model: no {error}.") from error
     except Exception as error:  # whatever can be wrong in a file that others may have made
-        why = str(error).rstrip(".")
+        why = f"no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
         raise ModelFormatError(f"{os.fspath(path)} is not a whole model: {why}.") from error
 
 
-def _restore(container: Container) -> Any:
+def _restore(container: Container) -> TraceNormEstimator:
     header, arrays = container
-    kind = _kinds().get(header["estimator"])
+    kind, settings = _ESTIMATORS.get(header["estimator"]), header["settings"]
     if kind is None:
         raise ValueError(f"it holds an unknown estimator, {describe(header['estimator'])}")
-    estimator = kind(**_checked_settings(kind, header["settings"]))
-    W = LowRankMatrix(arrays["U"], arrays["s"], arrays["V"])
-    intercept = arrays.get("intercept")
+    # Only what `save` writes: not, say, a file that the next fit would write to.
+    allowed = kind().get_params(deep=False).keys() - _LEFT_OUT
+    if not isinstance(settings, dict) or not allowed >= settings.keys():
+        raise ValueError("its settings are not those of its estimator")
+    estimator: TraceNormEstimator = kind(**settings)
+    W, intercept = LowRankMatrix(arrays["U"], arrays["s"], arrays["V"]), arrays.get("intercept")
     d, m = W.shape
     if header["n_features"] != d or (intercept is not None and intercept.shape != (m,)):
         raise ValueError("its arrays do not fit together")
-    if not all(np.isfinite(arrays[key]).all() for key in _NUMBERS if key in arrays):
+    numbers = (W.U, W.s, W.V, np.zeros(m) if intercept is None else intercept)
+    if not all(np.isfinite(array).all() for array in numbers):
         raise ValueError("its arrays must be finite, but hold NaN or infinity")
     if header["feature_names"] is not None:
         estimator.feature_names_in_ = _unpack_names(header["feature_names"], d)
@@ -113,53 +149,29 @@ def _restore(container: Container) -> Any:
     else:
         estimator._one_target = header["one_target"] is True
         if estimator._one_target and m != 1:
-            raise ValueError(f"it has {m} targets, where one was told of")
+            raise ValueError(f"it has {m} targets, but its header says one")
+    if header["status"] not in get_args(Status):
+        raise ValueError(f"it ended in an unknown way, {describe(header['status'])}")
+    history, plan = History(), header["plan"]
+    for record in header["history"]:
+        history.append(record)
     result = Result(
         W,
         _number(header, "objective"),
         _number(header, "gap"),
-        _unpack_status(header["status"]),
-        _unpack_history(header["history"]),
+        header["status"],
+        history,
         _number(header, "objective_at_zero"),
         None,
-        _unpack_plan(header["plan"]),
+        Plan(plan["representation"], plan["reason"], {}, Workload(**plan["workload"])),
         History(),
         intercept,
     )
-    estimator._restore(result, _number(header, "radius"))
+    estimator._keep(result, _number(header, "radius"))
     for name in _OF_SEARCH:
         if name in arrays:
             setattr(estimator, name, arrays[name])
     return estimator
-
-
-def _kinds() -> dict[str, Any]:
-    """The estimators that a file can hold, by name."""
-    from dfwtrace import estimators
-
-    return {
-        name: getattr(estimators, name)
-        for name in estimators.__all__
-        if name.startswith("TraceNorm")
-    }
-
-
-def _check_kind(estimator: Any) -> None:
-    """A class that is derived from one of them may predict otherwise, which no file would tell."""
-    kind = type(estimator)
-    if _kinds().get(kind.__name__) is not kind:
-        raise TypeError(
-            f"{kind.__name__} cannot be saved: a model file holds dfwtrace's own estimators, not "
-            "classes derived from them."
-        )
-
-
-def _checked_settings(kind: Any, settings: Any) -> dict[str, Any]:
-    """Settings that `save` would have written: not, say, a file that the next fit writes to."""
-    allowed = set(kind._get_param_names()).difference(_LEFT_OUT)
-    if not isinstance(settings, dict) or not allowed.issuperset(settings):
-        raise ValueError("its settings are not those of its estimator")
-    return settings
 
 
 def _number(header: dict[str, Any], name: str) -> float:
@@ -169,89 +181,46 @@ def _number(header: dict[str, Any], name: str) -> float:
     return float(value)
 
 
-def _settings(estimator: Any) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _settings(estimator: TraceNormEstimator) -> dict[str, Any]:
     """The parameters that a file can hold: numbers, strings, and the list of radii."""
     kept: dict[str, Any] = {}
     for name, value in estimator.get_params(deep=False).items():
-        if name in _LEFT_OUT:
-            continue
-        if isinstance(value, np.generic):
-            value = value.item()
         if name == "radii" and np.ndim(value):
             kept[name] = [float(radius) for radius in value]
-        elif value is None or isinstance(value, bool | int | float | str):
-            kept[name] = value
+        elif name not in _LEFT_OUT and isinstance(
+            value, bool | int | float | str | np.generic | None
+        ):
+            kept[name] = _plain(value)
     return kept
 
 
-def _names(estimator: Any) -> list[str] | None:
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else [str(name) for name in names]
-
-
-def _pack_labels(classes: Any) -> dict[str, Any] | None:
-    if classes is None:
-        return None
+def _pack_labels(classes: Array) -> dict[str, Any]:
     kind = classes.dtype.kind
-    if kind not in "OUSbiuf" or (kind == "O" and not all(isinstance(c, str) for c in classes)):
+    if kind not in _LABELS or (kind == "O" and not all(isinstance(c, str) for c in classes)):
         raise TypeError(f"classes_ of {classes.dtype} cannot be written to a file.")
     dtype = "object" if kind == "O" else classes.dtype.str
     return {"dtype": dtype, "values": classes.astype(str if kind == "S" else object).tolist()}
 
 
-def _unpack_labels(packed: Any, m: int) -> Any:
+def _unpack_labels(packed: dict[str, Any], m: int) -> Array:
     values, dtype = packed["values"], packed["dtype"]
     if not isinstance(values, list) or len(values) != m:
         raise ValueError("its classes do not fit its coefficients")
     kind = "O" if dtype == "object" else np.dtype(dtype).kind
-    of_kind = {"O": str, "U": str, "S": str, "b": bool, "i": int, "u": int, "f": float}
-    if kind not in of_kind or not all(type(value) is of_kind[kind] for value in values):
-        raise ValueError("its classes are not of the kind that is told")
-    # Strings are as wide as they need be, whatever width is told.
-    wanted = {"O": object, "U": str, "S": bytes}.get(kind, dtype)
-    classes = np.array(values, dtype=wanted)
+    if kind not in _LABELS or not all(type(value) is _LABELS[kind] for value in values):
+        raise ValueError("its classes are not of the type that its header says")
+    # Strings are as wide as they need be, whatever width the header says.
+    classes: Array = np.array(values, {"O": object, "U": str, "S": bytes}.get(kind, dtype))
     if len(np.unique(classes)) != m:
         raise ValueError("its classes are not all different")
     return classes
 
 
-def _unpack_names(names: Any, d: int) -> Any:
+def _unpack_names(names: Any, d: int) -> Array:
     if not isinstance(names, list) or len(names) != d or not all(type(n) is str for n in names):
         raise ValueError(f"it has no names for its {d} features")
     return np.array(names, dtype=object)
-
-
-def _unpack_status(status: Any) -> Status:
-    if status not in get_args(Status):
-        raise ValueError(f"it ended in an unknown way, {describe(status)}")
-    known: Status = status
-    return known
-
-
-def _unpack_history(records: list[dict[str, Any]]) -> History:
-    history = History()
-    for record in records:
-        history.append(record)
-    return history
-
-
-def _plain(record: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in record.items()
-        if isinstance(value, bool | int | float | str | np.generic)
-    }
-
-
-def _pack_plan(plan: Plan) -> dict[str, Any]:
-    workload = {name: _finite(value) for name, value in vars(plan.workload).items()}
-    return {"representation": plan.representation, "reason": plan.reason, "workload": workload}
-
-
-def _unpack_plan(packed: dict[str, Any]) -> Plan:
-    return Plan(packed["representation"], packed["reason"], {}, Workload(**packed["workload"]))
-
-
-def _finite(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    return value if not isinstance(value, float) or math.isfinite(value) else 0.0

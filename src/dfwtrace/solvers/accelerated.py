@@ -9,10 +9,10 @@ but it cannot leave the span of W's factors. So there are phases of both.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from dfwtrace._typing import Memory
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.factor_steps import FactorSteps
@@ -49,7 +49,7 @@ def accelerated(
     epochs: int,
     target: float = 0.0,
     first: int = 0,
-    memory: dict[str, Any] | None = None,
+    memory: Memory | None = None,
 ) -> Iterator[Iterate]:
     """Yield W_1, W_2, … from W, where the shards' states and `start` are.
 
@@ -89,7 +89,7 @@ class _Descent:
         W: LowRankMatrix,
         start: Value,
         target: float,
-        memory: dict[str, Any] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self._problem, self._target = problem, target
         self._rng = np.random.default_rng([problem.seed, 0xACC])
@@ -118,7 +118,7 @@ class _Descent:
         how = self._gap(sigma), sigma, self._gamma, self._explorations
         return Iterate(epoch, W, objective, inner, *how, self.memory)
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """All that the next steps depend on, beside W, the value there and the shards' states."""
         point = self._point
         return {
@@ -128,7 +128,7 @@ class _Descent:
             "random": self._rng.bit_generator.state,
         }
 
-    def _restore(self, memory: dict[str, Any]) -> None:
+    def _restore(self, memory: Memory) -> None:
         for name in self._REMEMBERED:
             setattr(self, name, memory["numbers"][name])
         if memory["point"] is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dfwtrace._typing import FloatArray
+from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.solvers.ball import BallPoint, evaluate
-from dfwtrace.solvers.lbfgs import Memory
+from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
 from dfwtrace.solvers.problem import Problem
 
@@ -34,23 +34,23 @@ class FactorSteps:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._pairs = Memory(0)
+        self._pairs = LBFGS(0)
         self._reach = 1.0  # of the first step
         self._stiff: Stiffness | None = None  # not known before the first step
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """What a resumed run must know."""
         stiff = None if self._stiff is None else tuple(self._stiff)
         return {"pairs": self._pairs.memory(), "reach": self._reach, "stiff": stiff}
 
-    def restore(self, memory: dict[str, Any]) -> None:
+    def restore(self, memory: Memory) -> None:
         self._pairs.restore(memory["pairs"])
         self._reach = memory["reach"]
         self._stiff = None if memory["stiff"] is None else Stiffness(*memory["stiff"])
 
     def begin_at(self, point: BallPoint) -> None:
         """Forget the steps: they were of another place."""
-        self._pairs, self._reach = Memory(point.x.size), 1.0
+        self._pairs, self._reach = LBFGS(point.x.size), 1.0
 
     def change(self, change: Callable[[FloatArray], FloatArray]) -> None:
         """Go on in other coordinates."""

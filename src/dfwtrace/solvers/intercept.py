@@ -7,13 +7,11 @@ best one for a W nearby, and L-BFGS remembers the curvature.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from dfwtrace._typing import FloatArray
+from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.engines import Ledger
-from dfwtrace.solvers.lbfgs import Memory
+from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.validation import require_finite
 
 # Steps for one W at the most, and tries for one step.
@@ -67,13 +65,13 @@ class Intercept:
     ) -> None:
         self._workers, self._smoothness, self._precision = workers, smoothness, precision
         self.centre = centre
-        self._memory = Memory(width)
+        self._memory = LBFGS(width)
         self._gradient = np.zeros(width)
         self._weight = 0.0
         self.b: FloatArray = np.zeros(width)
         self.objective = self.inner = 0.0
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """What a resumed run must know."""
         numbers = (self.objective, self.inner, self._weight)
         return {
@@ -83,7 +81,7 @@ class Intercept:
             "changes": self._memory.memory(),
         }
 
-    def restore(self, memory: dict[str, Any]) -> None:
+    def restore(self, memory: Memory) -> None:
         self.b, self._gradient = memory["b"], memory["gradient"]
         self.objective, self.inner, self._weight = memory["numbers"]
         self._memory.restore(memory["changes"])
@@ -104,7 +102,7 @@ class Intercept:
             if not self._step(direction, slope):
                 if self._memory.empty:
                     return
-                self._memory = Memory(self.b.size)  # what it knew was of another place
+                self._memory = LBFGS(self.b.size)  # what it knew was of another place
 
     def _within_reason(self, direction: FloatArray) -> FloatArray:
         """Without what F does not feel, where a step by the curvature goes anywhere."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from dfwtrace._typing import FloatArray
+from dfwtrace._typing import FloatArray, Memory
 
 # Bytes that the pairs of changes may take.
 _MEMORY = 1 << 28
 
 
-class Memory:
+class LBFGS:
     """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give.
 
     Parameters
@@ -27,21 +26,21 @@ class Memory:
         pairs = min(20, max(3, _MEMORY // (16 * max(1, size))))
         self._pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=pairs)
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """The pairs with their inverse curvatures, the oldest first, and room for how many."""
         return {"pairs": list(self._pairs), "room": self._pairs.maxlen}
 
-    def restore(self, memory: dict[str, Any]) -> None:
+    def restore(self, memory: Memory) -> None:
         self._pairs = deque(memory["pairs"], maxlen=memory["room"])
 
     @property
     def empty(self) -> bool:
         return not self._pairs
 
-    def map(self, change: Callable[[FloatArray], FloatArray]) -> Memory:
+    def map(self, change: Callable[[FloatArray], FloatArray]) -> LBFGS:
         """The same memory in other coordinates."""
         kept = [(change(dx), change(dg)) for dx, dg, _ in self._pairs]
-        other = Memory(kept[0][0].size if kept else 0)
+        other = LBFGS(kept[0][0].size if kept else 0)
         for dx, dg in kept:
             other.remember(dx, dg)
         return other

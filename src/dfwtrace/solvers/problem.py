@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace._typing import FloatArray
+from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.data.rows import Facts
 from dfwtrace.engines import Engine, Ledger, LocalWorkers
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
@@ -59,7 +59,7 @@ class Iterate(NamedTuple):
     sigma: float
     gamma: float
     power_iterations: int
-    memory: Callable[[], dict[str, Any]] = dict
+    memory: Callable[[], Memory] = dict
 
 
 class Problem:
@@ -196,7 +196,7 @@ class Problem:
         self.restart(W)
         return self.evaluate(W)
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Memory:
         """What a resumed run must know: also where the shards' states are."""
         return {
             "objective_at_zero": self.objective_at_zero,
@@ -205,7 +205,7 @@ class Problem:
             "workers": self.workers.memory(),
         }
 
-    def restore(self, memory: dict[str, Any]) -> None:
+    def restore(self, memory: Memory) -> None:
         """Go to where another run was."""
         self.objective_at_zero = memory["objective_at_zero"]
         self.gradient.expected = memory["expected"]

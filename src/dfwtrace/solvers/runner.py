@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace._typing import FloatArray
-from dfwtrace.checkpoints import Checkpoint, Snapshots, fingerprint
+from dfwtrace._typing import FloatArray, Memory
+from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile
+from dfwtrace.files.identity import fingerprint
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
@@ -94,7 +95,7 @@ class Runner:
         self._problem, self._solver, self._criteria = problem, solver, criteria
         self._callback, self._progress, self._checkpoint = callback, progress, checkpoint
         self._began = time.perf_counter() if began is None else began
-        self._snapshots: Snapshots | None = None
+        self._checkpoint_file: CheckpointFile | None = None
         self._history = History()
         self._certificate: Certificate | None = None
         self._n_certificates = 0
@@ -110,8 +111,8 @@ class Runner:
         problem.prepare_run(radius, seed)
         saved = resumed = None
         if self._checkpoint is not None:
-            self._snapshots = Snapshots(self._checkpoint, fingerprint(problem, self._solver, W))
-            saved = self._snapshots.read()
+            self._checkpoint_file = CheckpointFile(self._checkpoint, self._identity(W))
+            saved = self._checkpoint_file.read()
         if saved is None:
             value = problem.begin(W)
         else:
@@ -182,8 +183,8 @@ class Runner:
                 return "stopped"
             if criteria.max_time is not None and record["seconds"] >= criteria.max_time:
                 return "max_time"
-            if self._snapshots is not None and self._snapshots.due(iterate.epoch):
-                self._snapshots.write(self._memory(iterate))
+            if self._checkpoint_file is not None and self._checkpoint_file.due(iterate.epoch):
+                self._checkpoint_file.write(self._memory(iterate))
         # A solver that ends before its limit knows no better step.
         return "stalled" if len(self._history) < criteria.epochs else "max_epochs"
 
@@ -308,7 +309,26 @@ class Runner:
 
     # Checkpoints
 
-    def _memory(self, iterate: Iterate) -> dict[str, Any]:
+    def _identity(self, start: LowRankMatrix) -> Memory:
+        """What must be the same for the run to continue."""
+        problem, task, facts = self._problem, self._problem.task, self._problem.rows.facts
+        return fingerprint(
+            task=task.identity,
+            radius=problem.radius,
+            solver=self._solver,
+            intercept=problem.learns_intercept,
+            weighted=task.weighted,
+            representation=problem.plan.representation,
+            seed=problem.seed,
+            start=start,
+            n_rows=facts.n_rows,
+            shape=facts.shape,
+            dtype=facts.dtype,
+            n_shards=problem.engine.n_shards,
+            digests=problem.digests,
+        )
+
+    def _memory(self, iterate: Iterate) -> Memory:
         """All that the run depends on from here."""
         best = self._best
         certificate = None if best.certificate is None else asdict(best.certificate)
@@ -325,7 +345,7 @@ class Runner:
             "seconds": time.perf_counter() - self._began,
         }
 
-    def _restore(self, memory: dict[str, Any]) -> None:
+    def _restore(self, memory: Memory) -> None:
         """Continue where another run was; W and its value are this one's already."""
         objective, W, certificate, b = memory["best"]
         self._best = _Point(objective, W, _certificate_of(certificate), b)
@@ -337,5 +357,5 @@ class Runner:
         self._began -= memory["seconds"]
 
 
-def _certificate_of(fields: dict[str, Any] | None) -> Certificate | None:
+def _certificate_of(fields: Memory | None) -> Certificate | None:
     return None if fields is None else Certificate(**fields)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from dfwtrace import lmo as oracles
+from dfwtrace._typing import Memory
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO, Constants, RememberingOracle
 from dfwtrace.solvers import steps
@@ -22,7 +23,7 @@ class Resumed(NamedTuple):
     """A run that continues another: the epochs behind it, and what its iterate remembered."""
 
     epochs: int
-    memory: dict[str, Any]
+    memory: Memory
 
 
 class Solver(ABC):
@@ -30,12 +31,6 @@ class Solver(ABC):
 
     Attributes
     ----------
-    needs : tuple of str
-        Methods beyond the products that the task must have.
-    local : bool
-        Whether the shards' own gradients are needed, not only their sum.
-    gathers : bool
-        Whether the dense gradient is gathered.
     columns : int
         Vectors that are multiplied at once, about.
     deflates : bool
@@ -44,13 +39,25 @@ class Solver(ABC):
     default_tol : float or None
     """
 
-    needs: tuple[str, ...] = ()
-    local: bool = False
-    gathers: bool = False
     columns: ClassVar[int] = 1
     deflates: ClassVar[bool] = False
     default_epochs: ClassVar[int] = 100
     default_tol: ClassVar[float | None] = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Methods beyond the products that the task must have."""
+        return ()
+
+    @property
+    def local(self) -> bool:
+        """Whether the shards' own gradients are needed, not only their sum."""
+        return False
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the dense gradient is gathered."""
+        return False
 
     @abstractmethod
     def mean_products(self, epochs: int) -> float:
@@ -74,8 +81,18 @@ class FrankWolfe(Solver):
 
     def __init__(self, lmo: LMO, step: Step) -> None:
         self.lmo, self.step = lmo, step
-        self.needs = tuple(sorted({*lmo.needs, *step.needs}))
-        self.local, self.gathers = lmo.local, lmo.gathers
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.lmo.needs, *self.step.needs}))
+
+    @property
+    def local(self) -> bool:
+        return self.lmo.local
+
+    @property
+    def gathers(self) -> bool:
+        return self.lmo.gathers
 
     def mean_products(self, epochs: int) -> float:
         return self.lmo.mean_products(epochs)
@@ -104,11 +121,14 @@ class FrankWolfe(Solver):
 class Accelerated(Solver):
     """Quasi-Newton steps in the factors of W, with projected gradient steps."""
 
-    needs = ("loss",)
     columns: ClassVar[int] = 16
     deflates: ClassVar[bool] = True
     default_epochs: ClassVar[int] = 1000
     default_tol: ClassVar[float | None] = 1e-4
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("loss",)
 
     def mean_products(self, epochs: int) -> float:
         return 2.0

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace._typing import Array, DType, FloatArray, Matrix
 from dfwtrace.data.rows import Examined
 from dfwtrace.data.shards import Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
@@ -190,6 +190,13 @@ class Task(Objective, Generic[State]):
 
     #: Largest curvature of a row's loss in its scores.
     smoothness: float = 1.0
+    #: Whether the first column of y is the weight of each row.
+    weighted: bool = False
+
+    @property
+    def identity(self) -> object:
+        """What distinguishes this F from another one, whatever the representation."""
+        return self
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
         """Check rows and find the shape of W; on a cluster, some rows at a time."""
@@ -211,7 +218,7 @@ class Task(Objective, Generic[State]):
         kinds = type(self).__mro__
         return any(method in vars(kind) for kind in (self, *kinds[: kinds.index(Task)]))
 
-    def precision(self, dtype: np.dtype[Any]) -> float:
+    def precision(self, dtype: DType) -> float:
         """Relative rounding error of a shard's arithmetic on features of that type."""
         return 8.0 * float(np.finfo(np.float32 if dtype == np.float32 else np.float64).eps)
 

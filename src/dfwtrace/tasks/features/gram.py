@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, FloatArray
+from dfwtrace._typing import Array, DType, FloatArray
 from dfwtrace.data.shards import Shard
 from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
@@ -83,7 +83,7 @@ class GramTask(Representation[GramState]):
         memory = (8.0 * w.d**2 + 2 * gradient) * states + w.n_shards * (8.0 * w.d**2 + gradient)
         return Estimate(memory, setup, w.round_seconds + block + passes * states / BANDWIDTH)
 
-    def precision(self, dtype: np.dtype[Any]) -> float:
+    def precision(self, dtype: DType) -> float:
         return super().precision(np.dtype(np.float64))  # moments are
 
     # Sums over the rows

@@ -38,6 +38,10 @@ class Representation(Task[State]):
     def estimate(w: Workload) -> Estimate:
         """Memory and time, from passes over memory and matrix products."""
 
+    @property
+    def identity(self) -> object:
+        return self.loss_on_scores
+
     def supports(self, method: str) -> bool:
         if method == "linesearch" and not self.loss_on_scores.searchable:
             return False

@@ -1,0 +1,1 @@
+"""Model files and checkpoints: written whole or not at all, and never run."""

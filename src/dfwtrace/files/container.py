@@ -1,0 +1,237 @@
+"""The file format of models and checkpoints: named arrays and a JSON header.
+
+A container is a safetensors file, so any reader of that format opens it. Its metadata are
+
+- ``format`` ("dfwtrace"), ``kind`` ("model" or "checkpoint"), ``format_version`` (a number for each
+  kind) and ``written_by`` (the version of dfwtrace);
+- ``header``: strict JSON. The floats that JSON lacks are ``{"$float": "nan"}``, ``"inf"`` or
+  ``"-inf"``; keys of the header that start with ``$`` have one ``$`` more in the file;
+- ``checksum``: BLAKE2b of the kind, the header, and every array's name, dtype, shape and bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from importlib.metadata import version
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from dfwtrace._typing import Array
+from dfwtrace.files.atomic import atomic_write
+from dfwtrace.validation import describe
+
+#: None, bool, int, float, str, or a list or a dict (with str keys) of them.
+JSON: TypeAlias = Any
+
+#: The number of each kind's format, raised when a version can no longer read the one before.
+FORMAT_VERSIONS = {"model": 1, "checkpoint": 2}
+#: The safetensors code of each dtype that a container holds.
+DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "int64": "I64",
+    "int32": "I32",
+    "uint64": "U64",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_FIELDS = {"format", "format_version", "kind", "written_by", "header", "checksum"}
+_LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
+_NOT_IN_JSON = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class ModelFormatError(ValueError):
+    """A file that cannot be read: damaged, of another kind, or not one of dfwtrace's."""
+
+
+class Container(NamedTuple):
+    """The content of a file; its arrays are C-contiguous and writable."""
+
+    header: dict[str, JSON]
+    arrays: dict[str, Array]
+
+
+def write_container(
+    path: str | os.PathLike[str], kind: str, header: dict[str, JSON], arrays: Mapping[str, Array]
+) -> None:
+    """Write a header and arrays, of the dtypes in `DTYPES`, to a file, whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from dfwtrace.files.container import peek, read_container, write_container
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "W.safetensors"
+    ...     write_container(path, "model", {"radius": 3.0}, {"U": np.ones((2, 1))})
+    ...     peek(path), read_container(path, "model").header
+    ('model', {'radius': 3.0})
+    """
+    text = json.dumps(_to_json(header, "header"), separators=(",", ":"), allow_nan=False)
+    stored = {name: _stored(name, array) for name, array in arrays.items()}
+    metadata = {
+        "format": "dfwtrace",
+        "format_version": str(FORMAT_VERSIONS[kind]),
+        "kind": kind,
+        "written_by": version("dfwtrace"),
+        "header": text,
+        "checksum": _checksum(kind, text, stored),
+    }
+    if len(text) > _LONGEST_HEADER // 2:  # safetensors escapes its quotes
+        raise ValueError(f"header must be shorter, got {len(text):,} bytes of JSON.")
+    content = safetensors.numpy.save(stored, metadata)
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def read_container(path: str | os.PathLike[str], kind: str) -> Container:
+    """Read what `write_container` wrote; a `ModelFormatError` says what is wrong with the file."""
+    name = os.fspath(path)
+    with _opened(path) as (file, metadata):
+        if metadata["kind"] != kind:
+            raise ModelFormatError(f"{name} holds a {metadata['kind']}, not a {kind}.")
+        try:
+            np.empty(os.path.getsize(path), np.uint8)  # safetensors panics where memory is short
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except MemoryError as error:
+            raise ModelFormatError(f"{name} is too large for the memory.") from error
+        except Exception as error:  # dtypes and shapes that NumPy lacks
+            raise _damaged(name, "it holds arrays that dfwtrace does not write") from error
+    if not all(_is_sound(array) for array in arrays.values()):
+        raise _damaged(name, "it holds arrays that dfwtrace does not write")
+    if _checksum(kind, metadata["header"], arrays) != metadata["checksum"]:
+        raise _damaged(name, "its checksum does not match its content")
+    try:
+        header = json.loads(metadata["header"], object_pairs_hook=_from_json)
+        if not isinstance(header, dict):
+            raise ValueError("the header is not an object")
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged(name, "its header is not valid") from error
+    return Container(header, arrays)
+
+
+def peek(path: str | os.PathLike[str]) -> str:
+    """Return the kind of a file from its first bytes; the checksum is left to `read_container`."""
+    with _opened(path) as (_, metadata):
+        return metadata["kind"]
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The file as safetensors opens it, and its metadata, checked."""
+    name, mode = os.fspath(path), os.stat(path).st_mode
+    if not stat.S_ISREG(mode):  # a pipe would wait forever, and a device might never end
+        what = "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
+        raise ModelFormatError(f"{name} is {what}.")
+    with open(path, "rb") as first:
+        if int.from_bytes(first.read(8), "little") > _LONGEST_HEADER:
+            raise ModelFormatError(f"{name} is not a safetensors file.")
+    try:
+        file: Any = safetensors.safe_open(path, framework="np")
+    except (MemoryError, OSError) as error:
+        raise ModelFormatError(f"{name} cannot be mapped into memory: {error}.") from error
+    except (safetensors.SafetensorError, UnicodeError) as error:
+        raise ModelFormatError(
+            f"{name} is not a safetensors file, or is cut short or damaged."
+        ) from error
+    with file:
+        metadata = file.metadata() or {}
+        _check_metadata(name, metadata)
+        yield file, metadata
+
+
+def _check_metadata(name: str, metadata: dict[str, str]) -> None:
+    if metadata.get("format") != "dfwtrace":
+        raise ModelFormatError(f"{name} is a safetensors file, but not one of dfwtrace's.")
+    kind, number = metadata.get("kind", ""), metadata.get("format_version", "")
+    by, here = metadata.get("written_by", ""), version("dfwtrace")
+    if not re.fullmatch("[1-9][0-9]{0,5}", number):
+        raise _damaged(name, "its format version is not a number")
+    if not re.fullmatch(r"[0-9A-Za-z.+!_-]{1,40}", by):
+        by = "of an unknown version"
+    if int(number) > FORMAT_VERSIONS.get(kind, 0):
+        raise ModelFormatError(
+            f"{name} was written by dfwtrace {by}; this is version {here}: update dfwtrace to "
+            "read it."
+        )
+    if int(number) < FORMAT_VERSIONS[kind]:
+        raise ModelFormatError(
+            f"{name} was written by dfwtrace {by} in an earlier format of {kind}s, which this "
+            f"version, {here}, does not read; start again without it or use that version."
+        )
+    if set(metadata) != _FIELDS:
+        raise _damaged(name, "its metadata are not complete")
+
+
+def _checksum(kind: str, header: str, arrays: Mapping[str, Array]) -> str:
+    """Digest of the content; each text with its length, so that none runs into another."""
+    digest = blake2b(digest_size=32)
+
+    def add(text: str) -> None:
+        encoded = text.encode("utf-8")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+
+    add(kind)
+    add(header)
+    for name, array in sorted(arrays.items()):
+        add(name)
+        add(DTYPES[array.dtype.name])
+        add(",".join(map(str, array.shape)))
+        little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(little_endian.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _stored(name: str, array: Any) -> Array:
+    """The array in C order, because safetensors writes memory as it lies."""
+    if not isinstance(array, np.ndarray) or np.ma.isMaskedArray(array):
+        raise TypeError(f"arrays[{name!r}] must be a NumPy array, got {describe(array)}.")
+    if array.dtype.name not in DTYPES:
+        raise TypeError(f"arrays[{name!r}] must be of {', '.join(DTYPES)}, got {array.dtype.name}.")
+    # np.ascontiguousarray would give a 0-d array the shape (1,).
+    stored: Array = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return stored
+
+
+def _is_sound(array: Array) -> bool:
+    """Whether it has a dtype of ours; NumPy relies on booleans being 0 or 1 in memory."""
+    if array.dtype != np.bool_:
+        return array.dtype.name in DTYPES
+    return int(array.view(np.uint8).max(initial=0)) <= 1
+
+
+def _to_json(value: JSON, place: str) -> JSON:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(float(value))}
+    if isinstance(value, list):
+        return [_to_json(item, f"{place}[{k}]") for k, item in enumerate(value)]
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise TypeError(f"{place} must be a JSON value, got {describe(value)}.")
+    return {
+        f"${key}" if key.startswith("$") else key: _to_json(item, f"{place}[{key!r}]")
+        for key, item in value.items()
+    }
+
+
+def _from_json(pairs: list[tuple[str, Any]]) -> JSON:
+    value = dict(pairs)
+    if list(value) == ["$float"]:
+        return _NOT_IN_JSON[value["$float"]]
+    return {key.removeprefix("$"): item for key, item in value.items()}
+
+
+def _damaged(name: str, why: str) -> ModelFormatError:
+    return ModelFormatError(f"{name} is damaged: {why}.")
