@@ -87,16 +87,11 @@ def size(n_bytes: float) -> str:
 
 
 def name(text: object) -> str:
-    """Return a name that can be shown: clean, and not without end."""
-    shown = str(text)
-    return clean(shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…")
-
-
-def clean(text: str) -> str:
-    """Return text in one line, with U+FFFD for the characters that HTML and XML forbid."""
+    """Return a name that can be shown: one line, not endless, U+FFFD for what HTML forbids."""
     forbidden = ("Cc", "Cs", "Cn")  # control characters, halves of surrogate pairs, noncharacters
-    line = re.sub(r"\s", " ", text)
-    return "".join("\ufffd" if category(one) in forbidden else one for one in line).strip()
+    shown = re.sub(r"\s", " ", str(text))
+    shown = shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…"
+    return "".join("\ufffd" if category(one) in forbidden else one for one in shown).strip()
 
 
 def machine_here() -> dict[str, str]:
