@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dfwtrace.solvers.lbfgs import Memory
+from dfwtrace.solvers.lbfgs import LBFGS
 
 Array = npt.NDArray[np.float64]
 Pairs = list[tuple[Array, Array]]
@@ -21,7 +21,7 @@ def curved_pairs(count: int) -> Pairs:
 
 
 def memory_of(pairs: Pairs, size: int = SIZE) -> Memory:
-    memory = Memory(size)
+    memory = LBFGS(size)
     for dx, dg in pairs:
         memory.remember(dx, dg)
     return memory
@@ -68,7 +68,7 @@ def test_the_last_pair_is_met_exactly() -> None:
 
 
 def test_without_a_pair_there_is_no_direction() -> None:
-    assert Memory(3).direction(np.ones(3)) is None
+    assert LBFGS(3).direction(np.ones(3)) is None
 
 
 def test_old_pairs_are_forgotten() -> None:
@@ -113,4 +113,4 @@ def test_a_rotation_of_the_coordinates_rotates_the_direction() -> None:
 
 
 def test_an_empty_memory_stays_empty_in_other_coordinates() -> None:
-    assert Memory(4).map(lambda x: x[:2]).direction(np.ones(2)) is None
+    assert LBFGS(4).map(lambda x: x[:2]).direction(np.ones(2)) is None
