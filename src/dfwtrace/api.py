@@ -14,7 +14,7 @@ import numpy as np
 
 from dfwtrace._typing import Array, Data, FloatArray
 from dfwtrace.data.rows import ArrayRows, Facts
-from dfwtrace.data.shards import Shard
+from dfwtrace.data.shards import Shard, random_folds
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
 from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
@@ -23,7 +23,6 @@ from dfwtrace.result import Path, Result
 from dfwtrace.solvers import Callback, Problem, Runner, Solver, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
 from dfwtrace.tasks import Objective, as_task, join_weights, missing_methods
-from dfwtrace.tasks.features.gram import random_folds
 from dfwtrace.tasks.planning import Plan, Workload, free_memory
 from dfwtrace.validation import (
     check_count,
