@@ -17,7 +17,7 @@ from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.factor_steps import FactorSteps
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Tangent, Value
-from dfwtrace.solvers.projection import Step, View, explore, norm_on, outside_span
+from dfwtrace.solvers.projection import ProjectedStep, View, explore, norm_on, outside_span
 
 # Directions explored beyond those of W: this number, and a quarter of W's rank.
 _EXTRA = 8
@@ -243,7 +243,7 @@ class _Descent:
 
     # Steps
 
-    def _projected(self, view: View) -> Step:
+    def _projected(self, view: View) -> ProjectedStep:
         """The projection of W - G/L, but for directions that it gains little from.
 
         Far from the optimum there are many, and each of them makes the passes more expensive.
@@ -312,6 +312,6 @@ class _Descent:
         self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
 
 
-def _curvature(step: Step, gain: float) -> float:
+def _curvature(step: ProjectedStep, gain: float) -> float:
     """Of F along a step: F(W⁺) = F(W) + ⟨G, W⁺ - W⟩ + ½·curvature·‖W⁺ - W‖²."""
     return 2.0 * (-gain - step.slope) / step.squared if step.squared > 0.0 else 0.0

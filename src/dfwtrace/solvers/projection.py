@@ -70,7 +70,7 @@ def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
     return int(k[squared <= squared.min() + max(0.0, excess - rounding)][0])
 
 
-class Step(NamedTuple):
+class ProjectedStep(NamedTuple):
     """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖².
 
     `complete` if a direction of the view was cut off, or there are no more: a sign, not a proof,
@@ -92,14 +92,14 @@ class View:
     Q: FloatArray
     w: FloatArray
     g: FloatArray
-    _steps: dict[float, Step] = field(default_factory=dict, repr=False)
+    _steps: dict[float, ProjectedStep] = field(default_factory=dict, repr=False)
 
     @property
     def sigma(self) -> float:
         """σ₁ of the gradient in this view: a lower bound of σ₁(G)."""
         return spectral_norm(self.g)
 
-    def step(self, lipschitz: float, radius: float, share: float = 1.0) -> Step:
+    def step(self, lipschitz: float, radius: float, share: float = 1.0) -> ProjectedStep:
         """The projection of W - G/L, or the least rank with that `share` of what it promises.
 
         It is the projection within the view, and the exact one only if what the view lacks would
@@ -110,7 +110,7 @@ class View:
             self._steps[lipschitz] = self._step(lipschitz, radius, share)
         return self._steps[lipschitz]
 
-    def _step(self, lipschitz: float, radius: float, share: float) -> Step:
+    def _step(self, lipschitz: float, radius: float, share: float) -> ProjectedStep:
         M = self.w - self.g / lipschitz
         # The values that are kept are not much smaller than the largest: their squares will do.
         squares, left = np.linalg.eigh(M.T @ M)
@@ -125,7 +125,7 @@ class View:
 
     def _of_rank(
         self, most: int, radius: float, s: FloatArray, left: FloatArray, images: FloatArray
-    ) -> Step:
+    ) -> ProjectedStep:
         """The projection of the part of M that its first singular values make up."""
         theta = threshold(s[:most], radius)
         kept = (s > theta) & (np.arange(s.size) < most)
@@ -135,7 +135,7 @@ class View:
         W = LowRankMatrix(self.Q @ left[:, kept], values, V)
         change = (V * values) @ left[:, kept].T - self.w
         slope, squared = float(np.vdot(self.g, change)), float(np.vdot(change, change))
-        return Step(W, slope, squared, bool(complete), images[:, ~kept])
+        return ProjectedStep(W, slope, squared, bool(complete), images[:, ~kept])
 
 
 def spectral_norm(T: FloatArray) -> float:
