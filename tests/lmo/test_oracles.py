@@ -1,51 +1,20 @@
 """Oracles against the dense SVD."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.stats import kstest
+from tests.problems import gradient_of_pairs
 
 import dfwtrace as dt
-from dfwtrace.engines import Ledger, LocalWorkers
 from dfwtrace.linalg.golub_kahan import Pair
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo import SVA, Constant, Constants, Lanczos, Linear, Log, Naive, Power, Setting
-from dfwtrace.losses import SquaredLoss
-from dfwtrace.tasks import ShardProgram
-from dfwtrace.tasks.features.implicit import ImplicitTask
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[..., GradientOperator]
-
-
-@pytest.fixture
-def gradient_of() -> Iterator[Gradient]:
-    """Least squares whose shards have any given gradients at W = 0: X_j = I, Y_j = -G_j.
-
-    Rows of zeros make a shard longer without changing its gradient.
-    """
-    with ExitStack() as stack:
-
-        def build(*parts: Array | None, rows: list[int] | None = None) -> GradientOperator:
-            shape = next(part.shape for part in parts if part is not None)
-            shards = []
-            for j, part in enumerate(parts):
-                used = 0 if part is None else shape[0]
-                n = rows[j] if rows else used
-                X, Y = np.zeros((n, shape[0])), np.zeros((n, shape[1]))
-                if part is not None:
-                    X[:used], Y[:used] = np.eye(shape[0]), -part
-                shards.append(dt.Shard(j, X, Y))
-            workers = LocalWorkers(ShardProgram(ImplicitTask(SquaredLoss()), shape), shards)
-            stack.callback(workers.close)
-            zero = dt.LowRankMatrix.zeros(shape)
-            workers.build("stats", zero.U, zero.s, zero.V)
-            return GradientOperator(shape, Ledger(workers, workers.shard_rows))
-
-        yield build
 
 
 def setting(shape: tuple[int, int], seed: int = 0) -> Setting:
@@ -151,24 +120,6 @@ def test_sva_on_one_shard_is_exact(gradient_of: Gradient) -> None:
         assert pair.u @ G @ pair.v == pytest.approx(np.linalg.norm(G, 2), rel=1e-8)
 
 
-class SignedPairs:
-    """A shard program whose local pairs are the shards themselves: any signs can be put in."""
-
-    def local_pair(self, shard: dt.Shard, seed: int) -> Array:
-        return np.asarray(shard.X[0])
-
-
-def average_of(pairs: list[tuple[Array, Array]]) -> Pair:
-    """SVA over shards of one row each that answer these pairs."""
-    d, m = pairs[0][0].size, pairs[0][1].size
-    shards = [dt.Shard(j, np.concatenate(pair)[None], None) for j, pair in enumerate(pairs)]
-    workers = LocalWorkers(SignedPairs(), shards)
-    try:
-        return ask(SVA(), GradientOperator((d, m), Ledger(workers, workers.shard_rows)))
-    finally:
-        workers.close()
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_sva_finds_the_signs_jointly(seed: int) -> None:
     """A local pair comes with either sign; averages must not cancel or turn u vᵀ around."""
@@ -178,7 +129,7 @@ def test_sva_finds_the_signs_jointly(seed: int) -> None:
     for sign in rng.choice([-1.0, 1.0], size=7):
         noisy = [x + 0.15 * rng.standard_normal(x.size) for x in (u, v)]
         pairs.append(tuple(sign * x / np.linalg.norm(x) for x in noisy))
-    pair = average_of(pairs)
+    pair = ask(SVA("agreement"), gradient_of_pairs(pairs))
     # For a gradient near σ u vᵀ, uᵀGv > 0 makes -u vᵀ a direction of descent.
     assert (pair.u @ u) * (pair.v @ v) > 0.9
 
@@ -186,8 +137,10 @@ def test_sva_finds_the_signs_jointly(seed: int) -> None:
 def test_sva_keeps_pairs_whose_halves_disagree() -> None:
     """Two shards with the same u but opposite v: u vᵀ of the average must not be turned around."""
     e = np.eye(3)
-    pair = average_of([(e[0], e[0]), (-e[0], -e[0]), (e[0], -0.6 * e[0] + 0.8 * e[1])])
-    assert pair.u[0] * pair.v[0] > 0.0
+    pairs = [(e[0], e[0]), (-e[0], -e[0]), (e[0], -0.6 * e[0] + 0.8 * e[1])]
+    for signs in ("largest-entry", "agreement"):
+        pair = ask(SVA(signs), gradient_of_pairs(pairs))
+        assert pair.u[0] * pair.v[0] > 0.0
 
 
 def test_sva_descends_on_shards_that_agree(gradient_of: Gradient) -> None:

@@ -1,16 +1,13 @@
 """K(t): values worked out by hand, and the accuracy that the convergence proof asks of them."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 import dfwtrace as dt
-from dfwtrace.data.shards import split_rows
-from dfwtrace.engines import Ledger, LocalWorkers
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo import (
     Adaptive,
@@ -24,9 +21,6 @@ from dfwtrace.lmo import (
     TheoremLog,
 )
 from dfwtrace.lmo.schedules import PowerRun
-from dfwtrace.losses import SquaredLoss
-from dfwtrace.tasks import ShardProgram
-from dfwtrace.tasks.features.implicit import ImplicitTask
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[[Array], GradientOperator]
@@ -43,22 +37,6 @@ def setting(radius: float = 1.0, shape: tuple[int, int] = (5, 4), seed: int = 0)
 def values(schedule: Schedule, epochs: list[int], run: PowerRun | None = None) -> list[int]:
     run = run or PowerRun(setting())
     return [schedule.iterations(t, run) for t in epochs]
-
-
-@pytest.fixture
-def gradient_of() -> Iterator[Gradient]:
-    """Least squares on two shards whose gradient at W = 0 is any given matrix: X = I, Y = -G."""
-    with ExitStack() as stack:
-
-        def build(G: Array) -> GradientOperator:
-            program = ShardProgram(ImplicitTask(SquaredLoss()), G.shape)
-            workers = LocalWorkers(program, split_rows(np.eye(G.shape[0]), -G, 2))
-            stack.callback(workers.close)
-            zero = dt.LowRankMatrix.zeros(G.shape)
-            workers.build("stats", zero.U, zero.s, zero.V)
-            return GradientOperator(G.shape, Ledger(workers, workers.shard_rows))
-
-        yield build
 
 
 def test_constant() -> None:

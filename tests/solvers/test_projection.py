@@ -1,11 +1,16 @@
 """Projections onto the trace-norm ball through blocks of vectors, against dense SVDs."""
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dfwtrace import LowRankMatrix
+from dfwtrace.solvers import Problem
+from dfwtrace.solvers.looking import beyond
 from dfwtrace.solvers.projection import View, norm_on, spectral_norm, threshold
 
 Array = npt.NDArray[np.float64]
@@ -148,3 +153,23 @@ def test_norm_on_no_span_is_zero() -> None:
     assert norm_on(np.zeros((D, 0)), np.zeros((M, 0))) == 0.0
     assert norm_on(np.zeros((D, 2)), np.zeros((M, 2))) == 0.0
     assert spectral_norm(np.zeros((D, 0))) == 0.0
+
+
+@pytest.mark.parametrize("form", ["gram", "implicit"])
+@pytest.mark.parametrize("orthonormal", [True, False])
+def test_what_lies_beyond_the_known_vectors_is_found(
+    problem_of: Callable[..., Problem], form: str, orthonormal: bool
+) -> None:
+    """½‖W - Y‖² has the gradient -Y at zero; of its singular vectors the first three are known."""
+    (d, m), rng = (9, 7), np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((size, m))).Q for size in (d, m))
+    Y = (U * [20.0, 8.9, 8.8, 8.7, 8.6, 1.0, 0.5]) @ V.T
+    known = V[:, :3] if orthonormal else V[:, :3] @ rng.standard_normal((3, 4))
+    problem = problem_of("least squares", np.eye(d), Y, representation=form)
+    problem.restart(LowRankMatrix.zeros((d, m)))
+    found = beyond(problem.gradient, known, rng.standard_normal((m, 2)), 3)
+    first = beyond(problem.gradient, known[:, :0], rng.standard_normal((m, 1)), 20)
+    np.testing.assert_allclose(abs(first[:, 0] @ V[:, 0]), 1.0, atol=1e-2)
+    np.testing.assert_allclose(found.T @ found, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(found.T @ V[:, :3], 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(found.T @ V[:, 3:5], axis=0), 1.0, atol=1e-3)

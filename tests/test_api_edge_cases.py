@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.problems import FORMS, LMOS, TASKS
 
 import dfwtrace as dt
 
-LMOS = ["power-1", "power-2", "power-log", "power-linear", "lanczos", "naive", "sva"]
 STEPS = ["linesearch", "harmonic"]
-TASKS = {"least squares": dt.LeastSquares(), "multinomial": dt.Multinomial()}
 TWO_SHARDS = dt.LocalEngine(n_shards=2, n_jobs=1)
-FORMS = [(task, form) for task in TASKS for form in TASKS[task].representations]
 
 
 def assert_sound(result: dt.Result, radius: float) -> None:
@@ -139,13 +137,6 @@ def test_rows_and_columns_of_zeros_do_no_harm(
         assert_sound(result, 2.0)
         assert result.objective <= result.objective_at_zero
         np.testing.assert_allclose(result.W.to_dense()[1::2], 0.0, atol=1e-12)
-
-
-def test_no_epochs_still_give_a_certified_start(multitask: tuple[Any, Any]) -> None:
-    result = dt.solve(dt.LeastSquares(), *multitask, radius=1.0, epochs=0)
-    assert (result.status, len(result.history), result.W.rank) == ("max_epochs", 0, 0)
-    assert result.objective == pytest.approx(0.5 * np.square(multitask[1]).sum())
-    assert result.gap > 0.0
 
 
 HUGE = [(np.float32, 1e20), (np.float32, 3e37), (np.float64, 1e200), (np.float64, 1e307)]

@@ -1,21 +1,19 @@
-"""A run followed to its outcome: statuses, history, certificates, callbacks, interruption."""
+"""A run followed to its result: statuses, history, certificates, callbacks, interruption."""
+
+from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.truth import true_gap, value_and_gradient
 
-from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, lmo, steps
-from dfwtrace.data.rows import ArrayRows
-from dfwtrace.engines import Ledger
-from dfwtrace.solvers import Outcome, Problem, Rules, Watch, frank_wolfe
-from dfwtrace.solvers.progress import Quiet
-from dfwtrace.tasks import ShardProgram
+from dfwtrace import LocalEngine, LowRankMatrix, Result
+from dfwtrace.solvers import FrankWolfe, Iterate, Problem, Runner, StoppingCriteria, resolve
 
 COLUMNS = (
     "epoch",
@@ -46,12 +44,11 @@ F0 = 0.5 * float(np.sum(Y**2))
 
 
 def objective(W: Array) -> float:
-    return 0.5 * float(np.sum((X @ W - Y) ** 2))
+    return value_and_gradient("least squares", X, Y, W)[0]
 
 
 def gap(W: Array) -> float:
-    G = X.T @ (X @ W - Y)
-    return float(np.vdot(W, G) + RADIUS * np.linalg.norm(G, 2))
+    return true_gap("least squares", X, Y, W, RADIUS)
 
 
 def optimum() -> float:
@@ -65,52 +62,59 @@ def optimum() -> float:
     return objective(W)
 
 
-Follow = Callable[..., Outcome]
+Follow = Callable[..., Result]
+
+
+class EndsEarly(FrankWolfe):
+    """Makes no more than some steps, however many it may."""
+
+    most = 10**9
+
+    def iterates(self, *args: Any, **options: Any) -> itertools.islice[Iterate]:
+        return itertools.islice(super().iterates(*args, **options), self.most)
 
 
 @pytest.fixture
-def follow() -> Iterator[Follow]:
-    with ExitStack() as stack:
+def follow(problem_of: Callable[..., Problem]) -> Follow:
+    """A run of Frank-Wolfe; `tol` is absolute here, and the solver may end of itself."""
 
-        def run(
-            rules: Rules, epochs: int = 10, oracle: str = "naive", step: str = "linesearch"
-        ) -> Outcome:
-            task = LeastSquares()
-            program = ShardProgram(task.represent("implicit"), (D, M))
-            rows = ArrayRows.examined(X, Y, task.examine)
-            workers = LocalEngine(2, 1).start(program, rows)
-            stack.callback(workers.close)
-            problem = Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS, quadratic=True)
-            W = LowRankMatrix.zeros((D, M))
-            value = problem.begin(W)
-            problem.workers.take()
-            solver = frank_wolfe(
-                problem,
-                W,
-                value,
-                lmo.resolve(oracle).begin(problem.setting()),
-                steps.resolve(step),
-                epochs,
-            )
-            return Watch(problem, W, value, rules, Quiet()).follow(solver)
+    def run(
+        *,
+        epochs: int = 10,
+        tol: float | None = None,
+        oracle: str = "naive",
+        step: str = "linesearch",
+        callback: Any = None,
+        ends_after: int = 10**9,
+        **criteria: Any,
+    ) -> Result:
+        problem = problem_of("least squares", X, Y, engine=LocalEngine(2, 1))
+        found = resolve("dfw", oracle, step)
+        assert isinstance(found, FrankWolfe)
+        solver = EndsEarly(found.lmo, found.step)
+        solver.most = ends_after
+        relative = None if tol is None else tol / F0
+        rules = StoppingCriteria(epochs, relative, **criteria)
+        runner = Runner(problem, solver, rules, callback=callback, progress=False)
+        return runner.run(RADIUS, LowRankMatrix.zeros((D, M)), 0)
 
-        yield run
+    return run
 
 
 def test_a_run_to_its_end(follow: Follow) -> None:
-    outcome = follow(Rules())
-    assert outcome.status == "max_epochs"
-    assert len(outcome.history) == 10
-    assert outcome.certificate is not None
-    W = outcome.W.to_dense()
-    assert outcome.objective == pytest.approx(objective(W), rel=1e-12)
-    assert outcome.objective == outcome.history[-1]["objective"]
-    assert outcome.certificate.gap == pytest.approx(gap(W), rel=1e-8)
-    assert outcome.history[-1]["gap"] == outcome.certificate.gap
+    result = follow()
+    assert result.status == "max_epochs"
+    assert len(result.history) == 10
+    assert result.certificate is not None
+    W = result.W.to_dense()
+    assert result.objective == pytest.approx(objective(W), rel=1e-12)
+    assert result.objective == result.history[-1]["objective"]
+    assert result.certificate.gap == pytest.approx(gap(W), rel=1e-8)
+    assert result.history[-1]["gap"] == result.certificate.gap
 
 
 def test_every_record_is_complete(follow: Follow) -> None:
-    history = follow(Rules()).history
+    history = follow().history
     for record in history:
         assert tuple(record) == COLUMNS
     assert [len(history.column(name)) for name in COLUMNS] == [10] * len(COLUMNS)
@@ -124,20 +128,20 @@ def test_every_record_is_complete(follow: Follow) -> None:
 
 
 def test_no_epochs(follow: Follow) -> None:
-    outcome = follow(Rules(), epochs=0)
-    assert outcome.status == "max_epochs"
-    assert outcome.W.rank == 0
-    assert outcome.objective == pytest.approx(F0)
-    assert outcome.certificate is not None
-    assert outcome.certificate.gap == pytest.approx(gap(np.zeros((D, M))), rel=1e-8)
+    result = follow(epochs=0)
+    assert result.status == "max_epochs"
+    assert result.W.rank == 0
+    assert result.objective == pytest.approx(F0)
+    assert result.certificate is not None
+    assert result.certificate.gap == pytest.approx(gap(np.zeros((D, M))), rel=1e-8)
 
 
 def test_gap_is_known_only_where_it_was_certified(follow: Follow) -> None:
     iterates: list[Array] = []
-    outcome = follow(
-        Rules(certify_every=3, callback=lambda W, record: iterates.append(W.to_dense())), epochs=11
+    result = follow(
+        certify_every=3, callback=lambda W, record: iterates.append(W.to_dense()), epochs=11
     )
-    gaps = outcome.history.column("gap")
+    gaps = result.history.column("gap")
     known = {3, 6, 9, 11}
     lower_bound = -math.inf  # of F*, from all certificates so far
     for epoch, (found, W) in enumerate(zip(gaps, iterates, strict=True), 1):
@@ -146,7 +150,7 @@ def test_gap_is_known_only_where_it_was_certified(follow: Follow) -> None:
             assert found == pytest.approx(objective(W) - lower_bound, rel=1e-8)
         else:
             assert math.isnan(found)
-    assert outcome.gap == gaps[-1]
+    assert result.gap == gaps[-1]
 
 
 @pytest.mark.parametrize(
@@ -162,20 +166,20 @@ def test_gap_is_known_only_where_it_was_certified(follow: Follow) -> None:
 )
 def test_tolerance_is_met_by_the_certificate(follow: Follow, oracle: str, step: str) -> None:
     tol = 0.02 * F0
-    outcome = follow(Rules(tol=tol), epochs=2000, oracle=oracle, step=step)
-    assert outcome.status == "optimal"
-    assert outcome.certificate is not None
-    assert outcome.gap <= min(tol, outcome.certificate.gap)
+    result = follow(tol=tol, epochs=2000, oracle=oracle, step=step)
+    assert result.status == "optimal"
+    assert result.certificate is not None
+    assert result.gap <= min(tol, result.certificate.gap)
     # By its own gap, or by F(W) less the best lower bound of F* that a certificate has given.
-    assert outcome.gap >= objective(outcome.W.to_dense()) - optimum() - 1e-9 * F0
-    assert outcome.history[-1]["gap"] == outcome.gap
-    assert len(outcome.history) < 2000
+    assert result.gap >= objective(result.W.to_dense()) - optimum() - 1e-9 * F0
+    assert result.history[-1]["gap"] == result.gap
+    assert len(result.history) < 2000
 
 
 def test_estimate_does_not_end_a_run(follow: Follow) -> None:
     """One power iteration underestimates the gap: the run must go on until the bound is met."""
     tol = 0.02 * F0
-    history = follow(Rules(tol=tol), epochs=2000, oracle="power-1").history
+    history = follow(tol=tol, epochs=2000, oracle="power-1").history
     below = history.column("gap_estimate") <= tol
     assert below[:-1].any()
     assert np.all(~(history.column("gap")[:-1] <= tol))
@@ -183,14 +187,14 @@ def test_estimate_does_not_end_a_run(follow: Follow) -> None:
 
 def test_certificates_are_not_tried_while_the_estimate_rules_them_out(follow: Follow) -> None:
     tol = 1e-3 * F0
-    history = follow(Rules(tol=tol), epochs=2000).history
+    history = follow(tol=tol, epochs=2000).history
     tried = ~np.isnan(history.column("gap"))
     assert np.all(history.column("gap_estimate")[tried][:-1] <= tol)
     assert tried.sum() < 0.1 * len(history) + 2
 
 
 def test_certificates_are_tried_where_there_is_no_estimate(follow: Follow) -> None:
-    history = follow(Rules(tol=0.0), epochs=40, oracle="sva", step="harmonic").history
+    history = follow(tol=0.0, epochs=40, oracle="sva", step="harmonic").history
     assert np.all(np.isnan(history.column("gap_estimate")))
     assert np.sum(~np.isnan(history.column("gap"))) > 3
 
@@ -200,7 +204,7 @@ def test_a_certificate_in_vain_is_tried_again_when_the_estimate_has_fallen_enoug
 ) -> None:
     """Or some epochs later: they cost several epochs each."""
     tol = 0.01 * F0
-    history = follow(Rules(tol=tol), epochs=2000, oracle="power-1").history
+    history = follow(tol=tol, epochs=2000, oracle="power-1").history
     estimates, gaps = history.column("gap_estimate"), history.column("gap")
     tried = np.flatnonzero(~np.isnan(gaps)).tolist()
     assert len(tried) > 2
@@ -214,63 +218,63 @@ def test_a_certificate_in_vain_is_tried_again_when_the_estimate_has_fallen_enoug
 
 
 def test_certificates_without_an_estimate_leave_some_epochs_between_them(follow: Follow) -> None:
-    history = follow(Rules(tol=0.0), epochs=60, oracle="sva", step="harmonic").history
+    history = follow(tol=0.0, epochs=60, oracle="sva", step="harmonic").history
     tried = np.flatnonzero(~np.isnan(history.column("gap")))
     assert 3 < len(tried) < 15
     assert np.all(np.diff(tried)[:-1] >= 5)
 
 
-def test_a_solver_that_ends_before_its_time_has_stalled(follow: Follow) -> None:
-    for told, status in ((10, "max_epochs"), (11, "stalled"), (None, "max_epochs")):
-        outcome = follow(Rules(tol=1e-9 * F0, epochs=told), epochs=10)
-        assert outcome.status == status
-        assert outcome.gap > 1e-9 * F0
-        assert outcome.certificate is not None
-
-
-def test_a_solver_that_ends_before_its_time_may_be_optimal(follow: Follow) -> None:
-    outcome = follow(Rules(tol=0.9 * F0, epochs=11), epochs=10)
-    assert outcome.status == "optimal"
+@pytest.mark.parametrize(
+    ("epochs", "tol", "status"),
+    [(10, 1e-9, "max_epochs"), (11, 1e-9, "stalled"), (11, 0.9, "optimal")],
+)
+def test_a_solver_that_ends_before_its_time_has_stalled_or_is_optimal(
+    follow: Follow, epochs: int, tol: float, status: str
+) -> None:
+    result = follow(epochs=epochs, tol=tol * F0, ends_after=10)
+    assert result.status == status
+    assert result.certificate is not None
+    assert (result.gap <= tol * F0) == (status == "optimal")
 
 
 def test_a_solver_that_makes_no_step_has_stalled(follow: Follow) -> None:
-    outcome = follow(Rules(tol=1e-9 * F0, epochs=5), epochs=0)
-    assert (outcome.status, len(outcome.history)) == ("stalled", 0)
-    assert outcome.gap == pytest.approx(gap(np.zeros((D, M))), rel=1e-8)
+    result = follow(tol=1e-9 * F0, epochs=5, ends_after=0)
+    assert (result.status, len(result.history)) == ("stalled", 0)
+    assert result.gap == pytest.approx(gap(np.zeros((D, M))), rel=1e-8)
 
 
 def test_tolerance_met_only_by_the_last_certificate(follow: Follow) -> None:
-    loose = follow(Rules(), epochs=10)
+    loose = follow(epochs=10)
     assert loose.certificate is not None
-    outcome = follow(Rules(tol=1.0001 * loose.certificate.gap), epochs=10)
-    assert outcome.status == "optimal"
+    result = follow(tol=1.0001 * loose.certificate.gap, epochs=10)
+    assert result.status == "optimal"
 
 
 def test_time_is_up(follow: Follow) -> None:
-    outcome = follow(Rules(max_time=1e-9), epochs=50)
-    assert outcome.status == "max_time"
-    assert len(outcome.history) == 1
-    assert outcome.certificate is not None
+    result = follow(max_time=1e-9, epochs=50)
+    assert result.status == "max_time"
+    assert len(result.history) == 1
+    assert result.certificate is not None
 
 
 def test_time_is_not_up(follow: Follow) -> None:
-    assert follow(Rules(max_time=1e9)).status == "max_epochs"
+    assert follow(max_time=1e9).status == "max_epochs"
 
 
 def test_callback_stops_the_run(follow: Follow) -> None:
-    outcome = follow(Rules(callback=lambda W, record: record["epoch"] == 4))
-    assert outcome.status == "stopped"
-    assert len(outcome.history) == 4
-    assert outcome.certificate is not None
-    assert outcome.objective == outcome.history[-1]["objective"]
-    assert outcome.history[-1]["gap"] == outcome.certificate.gap
+    result = follow(callback=lambda W, record: record["epoch"] == 4)
+    assert result.status == "stopped"
+    assert len(result.history) == 4
+    assert result.certificate is not None
+    assert result.objective == result.history[-1]["objective"]
+    assert result.history[-1]["gap"] == result.certificate.gap
 
 
 def test_callback_may_answer_with_a_numpy_boolean(follow: Follow) -> None:
     """Comparisons of NumPy numbers, such as a test error, give one."""
-    outcome = follow(Rules(callback=lambda W, record: np.float64(record["epoch"]) >= 4.0))
-    assert outcome.status == "stopped"
-    assert len(outcome.history) == 4
+    result = follow(callback=lambda W, record: np.float64(record["epoch"]) >= 4.0)
+    assert result.status == "stopped"
+    assert len(result.history) == 4
 
 
 def test_callback_sees_the_iterate_and_adds_columns(follow: Follow) -> None:
@@ -278,7 +282,7 @@ def test_callback_sees_the_iterate_and_adds_columns(follow: Follow) -> None:
         assert record["objective"] == pytest.approx(objective(W.to_dense()), rel=1e-10)
         return {"norm": W.trace_norm} if record["epoch"] % 2 else {}
 
-    history = follow(Rules(callback=error)).history
+    history = follow(callback=error).history
     assert history.columns == [*COLUMNS, "norm"]
     norms = history.column("norm")
     assert np.array_equal(np.isnan(norms), [False, True] * 5)
@@ -290,7 +294,7 @@ def test_callback_cannot_change_the_record_behind_its_back(follow: Follow) -> No
         record["objective"] = -1.0
         record.pop("gamma")
 
-    history = follow(Rules(callback=vandal)).history
+    history = follow(callback=vandal).history
     assert np.all(history.column("objective") > 0.0)
     assert tuple(history[0]) == COLUMNS
 
@@ -298,12 +302,12 @@ def test_callback_cannot_change_the_record_behind_its_back(follow: Follow) -> No
 @pytest.mark.parametrize("answer", [3, "stop", [True], 0.5])
 def test_callback_must_answer_sensibly(follow: Follow, answer: object) -> None:
     with pytest.raises(TypeError, match="callback must return a mapping, True or None"):
-        follow(Rules(callback=lambda W, record: answer))  # type: ignore[arg-type,return-value]
+        follow(callback=lambda W, record: answer)  # type: ignore[arg-type,return-value]
 
 
 def test_callback_may_not_replace_columns(follow: Follow) -> None:
     with pytest.raises(ValueError, match="callback may not replace the column 'gap'"):
-        follow(Rules(callback=lambda W, record: {"gap": 0.0}))
+        follow(callback=lambda W, record: {"gap": 0.0})
 
 
 def test_callback_errors_come_through(follow: Follow) -> None:
@@ -311,7 +315,7 @@ def test_callback_errors_come_through(follow: Follow) -> None:
         raise LookupError("from the callback")
 
     with pytest.raises(LookupError, match="from the callback"):
-        follow(Rules(callback=fail))
+        follow(callback=fail)
 
 
 def interrupt_at(epoch: int) -> Callable[[LowRankMatrix, dict[str, Any]], None]:
@@ -325,50 +329,40 @@ def interrupt_at(epoch: int) -> Callable[[LowRankMatrix, dict[str, Any]], None]:
 @pytest.mark.parametrize("epoch", [2, 5, 9])
 def test_interruption_returns_the_best_iterate(follow: Follow, epoch: int) -> None:
     """Harmonic steps go up as well as down: the last iterate need not be the best."""
-    outcome = follow(Rules(callback=interrupt_at(epoch)), step="harmonic")
-    assert outcome.status == "interrupted"
-    assert len(outcome.history) >= epoch - 1
-    assert outcome.objective == min(outcome.history.column("objective"))
-    assert objective(outcome.W.to_dense()) == pytest.approx(outcome.objective, rel=1e-10)
+    result = follow(callback=interrupt_at(epoch), step="harmonic")
+    assert result.status == "interrupted"
+    assert len(result.history) >= epoch - 1
+    assert result.objective == min(result.history.column("objective"))
+    assert objective(result.W.to_dense()) == pytest.approx(result.objective, rel=1e-10)
 
 
 def test_interruption_where_the_last_iterate_is_not_the_best(follow: Follow) -> None:
-    objectives = follow(Rules(), step="harmonic", epochs=60).history.column("objective")
+    objectives = follow(step="harmonic", epochs=60).history.column("objective")
     risen = 1 + int(np.argmax(np.diff(objectives) > 0.0))  # W_{risen+1} is worse than W_risen
     assert objectives[risen] > objectives[risen - 1]
-    outcome = follow(Rules(callback=interrupt_at(risen + 2)), step="harmonic", epochs=60)
-    assert outcome.objective < outcome.history[risen]["objective"]
-    assert outcome.objective == min(outcome.history.column("objective"))
+    result = follow(callback=interrupt_at(risen + 2), step="harmonic", epochs=60)
+    assert result.objective < result.history[risen]["objective"]
+    assert result.objective == min(result.history.column("objective"))
 
 
 def test_interruption_keeps_the_certificate_of_the_best_iterate(follow: Follow) -> None:
-    outcome = follow(Rules(callback=interrupt_at(8), certify_every=1))
-    assert outcome.certificate is not None
-    assert outcome.certificate.gap == pytest.approx(gap(outcome.W.to_dense()), rel=1e-8)
+    result = follow(callback=interrupt_at(8), certify_every=1)
+    assert result.certificate is not None
+    assert result.certificate.gap == pytest.approx(gap(result.W.to_dense()), rel=1e-8)
 
 
 def test_interruption_in_the_first_epoch_returns_a_point_of_the_ball(follow: Follow) -> None:
-    outcome = follow(Rules(callback=interrupt_at(1)))
-    assert outcome.status == "interrupted"
-    assert outcome.objective == pytest.approx(objective(outcome.W.to_dense()))
+    result = follow(callback=interrupt_at(1))
+    assert result.status == "interrupted"
+    assert result.objective == pytest.approx(objective(result.W.to_dense()))
 
 
-def test_objective_that_overflows_is_an_error(follow: Follow) -> None:
-    task = LeastSquares()
-    features = np.full((4, 2), 1e25, dtype=np.float32)
-    targets = np.ones((4, 2), dtype=np.float32)
-    rows = ArrayRows.examined(features, targets, task.examine)
-    workers = LocalEngine(1, 1).start(ShardProgram(task.represent("implicit"), (2, 2)), rows)
-    try:
-        problem = Problem(Ledger(workers, workers.shard_rows), (2, 2), 1e20, quadratic=True)
-        W = LowRankMatrix.zeros((2, 2))
-        value = problem.begin(W)
-        oracle = lmo.Naive().begin(problem.setting())
-        watch = Watch(problem, W, value, Rules(), Quiet())
-        with (
-            np.errstate(all="ignore"),
-            pytest.raises(ArithmeticError, match=r"the objective.* is not finite"),
-        ):
-            watch.follow(frank_wolfe(problem, W, value, oracle, steps.Harmonic(), 5))
-    finally:
-        workers.close()
+def test_objective_that_overflows_is_an_error(problem_of: Callable[..., Problem]) -> None:
+    features, targets = np.full((4, 2), 1e25, np.float32), np.ones((4, 2), np.float32)
+    problem = problem_of("least squares", features, targets, engine=LocalEngine(1, 1))
+    runner = Runner(problem, resolve("dfw", "naive", "harmonic"), StoppingCriteria(5))
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(ArithmeticError, match=r"the objective.* is not finite"),
+    ):
+        runner.run(1e20, LowRankMatrix.zeros((2, 2)), 0)
