@@ -1,6 +1,7 @@
 """Oracles against the dense SVD."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +144,48 @@ def test_sva_keeps_pairs_whose_halves_disagree() -> None:
         assert pair.u[0] * pair.v[0] > 0.0
 
 
+@pytest.mark.parametrize("signs", ["largest-entry", "agreement"])
+@pytest.mark.parametrize("seed", range(5))
+def test_sva_is_the_average_of_pairs_with_their_signs(
+    gradient_of: Gradient, signs: str, seed: int
+) -> None:
+    """The paper makes u's entry of largest magnitude positive, and v follows."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.standard_normal((7, 5)) for _ in range(6)]
+    rows = [int(n) for n in rng.integers(7, 20, 6)]
+    pairs = []
+    for G in parts:
+        U, _, Vt = np.linalg.svd(G)
+        u, v = U[:, 0], Vt[0]
+        sign = np.sign(u[np.argmax(np.abs(u))])
+        pairs.append(np.concatenate([sign * u, sign * v]))
+    weighted = np.array(rows)[:, None] * np.array(pairs)
+    if signs == "agreement":  # of all signs, those that make the average longest, about
+        weighted = weighted * np.sign(np.linalg.svd(weighted)[0][:, :1])
+    u, v = np.split(weighted.sum(axis=0), [7])
+    gradient = gradient_of(*parts, rows=rows)
+    pair = ask(SVA(signs), gradient, seed=seed)
+    expected = np.outer(u, v) / (np.linalg.norm(u) * np.linalg.norm(v))
+    np.testing.assert_allclose(np.outer(pair.u, pair.v), expected, atol=1e-6)
+    if signs == "largest-entry":
+        np.testing.assert_allclose(pair.u, u / np.linalg.norm(u), atol=1e-6)
+        by_name = ask(dt.lmo.resolve("sva"), gradient, seed=seed)
+        np.testing.assert_array_equal(by_name.u, pair.u)
+        np.testing.assert_array_equal(by_name.v, pair.v)
+
+
+def test_only_signs_that_agree_keep_sva_near_the_exact_oracle() -> None:
+    """Twenty workers of 200 rows: as the paper says of its own rule, more columns make it worse."""
+    X, Y, _ = dt.datasets.make_multitask(n=4000, d=40, m=40, rank=10, seed=0)
+    options: Any = {"radius": 1.0, "epochs": 30, "engine": dt.LocalEngine(20, n_jobs=1)}
+    naive, paper, agreeing = (
+        dt.solve(dt.LeastSquares(), X, Y, lmo=lmo, **options).objective
+        for lmo in ("naive", "sva", SVA("agreement"))
+    )
+    assert paper > 1.3 * naive
+    assert agreeing < 1.1 * naive
+
+
 def test_sva_descends_on_shards_that_agree(gradient_of: Gradient) -> None:
     rng = np.random.default_rng(1)
     common = 5.0 * decaying((10, 8), 0.5)
@@ -254,6 +297,8 @@ def test_names() -> None:
         (lambda: dt.lmo.resolve(2), TypeError, "lmo must be a name or an object"),
         (lambda: Power(start="zero"), ValueError, "start must be one of random, previous, sva"),
         (lambda: Power(2), TypeError, "schedule must be a Schedule"),
+        (lambda: SVA(signs="same"), ValueError, r"^signs must be one of .*, got 'same'\.$"),
+        (lambda: SVA(signs=None), ValueError, r"^signs must be one of .*, got None\.$"),
         (lambda: Lanczos(start="zero"), ValueError, "start must be one of random, previous, sva"),
     ],
 )
