@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from functools import cache
 from typing import Any
 
@@ -15,12 +11,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engines.resident.crews import CrewEngine
 from tests.problems import FORMS, TASKS
 from tests.truth import Case, bracketed, project_onto_ball, small_case, value_and_gradient
 
 import dfwtrace as dt
-from dfwtrace.engines import local
 
 Array = npt.NDArray[Any]
 
@@ -112,43 +106,6 @@ def test_all_representations_agree(name: str) -> None:
         np.testing.assert_allclose(other, found[0], atol=1e-3 * np.abs(found[0]).max())
         values = [value_and_gradient(name, case.X, case.y, W)[0] for W in (other, found[0])]
         assert values[0] == pytest.approx(values[1], rel=1e-8)
-
-
-# The same bits everywhere
-
-
-def bits(result: dt.Result) -> list[bytes]:
-    kept = [
-        name
-        for name in result.history.columns
-        if not name.endswith("seconds") and name != "bytes_on_wire"
-    ]
-    columns = [result.history.column(name).tobytes() for name in kept]
-    return [*columns, result.W.U.tobytes(), result.W.s.tobytes(), result.W.V.tobytes()]
-
-
-@pytest.mark.parametrize(
-    ("name", "form", "dtype"),
-    [(*form, dtype) for form, dtype in zip(FORMS, 4 * ["float64", "float32"], strict=False)],
-)
-def test_threads_and_workers_give_the_same_bits(
-    monkeypatch: pytest.MonkeyPatch, name: str, form: str, dtype: str
-) -> None:
-    monkeypatch.setattr(local, "_BYTES_FOR_A_THREAD", 1)
-    X, Y, _ = dt.datasets.make_multitask(n=120, d=11, m=7, rank=3, noise=0.5, seed=1)
-    y = Y.astype(dtype) if name == "least squares" else np.arange(120) % 7
-    case = Case(name, X.astype(dtype), y, 2.0, 0.0, 0.0)
-    engines = [
-        dt.LocalEngine(4, n_jobs=1),
-        dt.LocalEngine(4, n_jobs=2),
-        CrewEngine(n_shards=4, n_workers=1),
-        CrewEngine(n_shards=4, n_workers=2),
-    ]
-    first, *others = (
-        bits(solve(case, representation=form, tol=1e-6, epochs=15, engine=engine))
-        for engine in engines
-    )
-    assert all(other == first for other in others)
 
 
 # Hard and odd problems
@@ -364,43 +321,6 @@ def test_an_interrupted_run_returns_the_best_so_far() -> None:
     assert (result.status, len(result.history)) == ("interrupted", 4)
     assert result.objective == result.history.column("objective").min()
     assert result.objective == pytest.approx(case.value(result.W), rel=1e-12)
-
-
-INTERRUPTED = """
-import json, sys
-import numpy as np
-import dfwtrace as dt
-X, y, _ = dt.datasets.make_multiclass(n=3000, d=60, m=40, rank=20, seed=0)
-def callback(W, record):
-    if record["epoch"] == 2:
-        print("running", flush=True)
-result = dt.solve(dt.Multinomial(), X, y, radius=3000.0, solver="accelerated", tol=0.0,
-                  epochs=10**6, callback=callback, representation="implicit")
-best = float(result.history.column("objective").min())
-print(json.dumps([result.status, result.objective, best, result.W.trace_norm]))
-"""
-
-
-def test_ctrl_c_returns_the_best_so_far() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "running\n"
-            process.send_signal(signal.SIGINT)
-            output, errors = process.communicate(timeout=30)
-        finally:
-            process.kill()
-    assert (process.returncode, errors) == (0, "")
-    status, objective, best, trace_norm = json.loads(output)
-    assert status == "interrupted"
-    assert objective == best
-    assert trace_norm <= 3000.0 * (1.0 + 1e-9)
 
 
 def test_a_tolerance_is_the_default() -> None:

@@ -35,6 +35,12 @@ def data(multitask: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
     }
 
 
+def solve(task: Any, X: Any, y: Any, **options: Any) -> dt.Result:
+    """With an intercept, by default."""
+    call = {"radius": 2.0, "intercept": True, "engine": ENGINE, **options}
+    return dt.solve(TASKS[task] if isinstance(task, str) else task, X, y, **call)
+
+
 # Least squares: centring
 
 
@@ -47,11 +53,11 @@ def test_least_squares_is_that_of_centred_rows(
     X, Y = multitask[0] + 1e3 * rng.choice([-1, 1], 7), multitask[1] + rng.normal(0, 1e3, 5)
     weights = rng.uniform(0.5, 2.0, 60) if weighted else None
     x_mean, y_mean = np.average(X, 0, weights), np.average(Y, 0, weights)
-    options: Any = {"radius": 1.0, "solver": solver, "representation": form, "engine": ENGINE}
+    options: Any = {"radius": 1.0, "solver": solver, "representation": form}
     options |= {"sample_weight": weights}
     options |= {"lmo": "naive", "epochs": 12} if solver == "dfw" else {"tol": 1e-6}
-    free = dt.solve(dt.LeastSquares(), X, Y, intercept=True, **options)
-    centred = dt.solve(dt.LeastSquares(), X - x_mean, Y - y_mean, **options)
+    free = solve("least squares", X, Y, **options)
+    centred = solve("least squares", X - x_mean, Y - y_mean, intercept=False, **options)
     scale = centred.objective_at_zero
     assert free.objective_at_zero == pytest.approx(scale, rel=1e-9)
     if solver == "dfw":
@@ -76,9 +82,8 @@ def test_sparse_features_stay_so_and_give_the_same(
 ) -> None:
     X, y = data[name][0].astype(dtype), data[name][1]
     X[np.random.default_rng(0).random(X.shape) < 0.6] = 0.0
-    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
-    options |= {"intercept": True, "engine": ENGINE}
-    dense, sparse = (dt.solve(TASKS[name], A, y, **options) for A in (X, sp.csr_array(X)))
+    options: Any = {"lmo": "naive", "epochs": 6, "representation": form}
+    dense, sparse = (solve(name, A, y, **options) for A in (X, sp.csr_array(X)))
     atol = 1e-3 if dtype is np.float32 else 1e-7
     np.testing.assert_allclose(sparse.W.to_dense(), dense.W.to_dense(), atol=atol)
     np.testing.assert_allclose(sparse.intercept, dense.intercept, atol=atol)
@@ -95,18 +100,7 @@ def test_no_other_intercept_is_better(
 ) -> None:
     X, y = data[name]
     weights = np.random.default_rng(1).integers(0, 4, len(X)) if weighted else None
-    result = dt.solve(
-        TASKS[name],
-        X,
-        y,
-        radius=2.0,
-        intercept=True,
-        sample_weight=weights,
-        solver=solver,
-        epochs=30,
-        representation=form,
-        engine=ENGINE,
-    )
+    result = solve(name, X, y, sample_weight=weights, solver=solver, epochs=30, representation=form)
     check_balance(name, X, y, result, weights)
 
 
@@ -123,8 +117,8 @@ def test_no_other_intercept_is_better(
 def test_every_oracle_and_step_takes_an_intercept(
     name: str, lmo: str, step: str, data: dict[str, Any]
 ) -> None:
-    options: Any = {"radius": 2.0, "lmo": lmo, "step": step, "epochs": 15, "engine": ENGINE}
-    result = dt.solve(TASKS[name], *data[name], intercept=True, **options)
+    options: Any = {"lmo": lmo, "step": step, "epochs": 15}
+    result = solve(name, *data[name], **options)
     check_balance(name, *data[name], result)
     if step == "linesearch":
         objectives = [result.objective_at_zero, *result.history.column("objective")]
@@ -134,11 +128,11 @@ def test_every_oracle_and_step_takes_an_intercept(
 def test_the_gram_form_has_no_intercept_for_shards_that_look_for_themselves(
     data: dict[str, Any],
 ) -> None:
-    options: Any = {"radius": 2.0, "lmo": "sva", "intercept": True, "epochs": 2}
-    result = dt.solve(dt.LeastSquares(), *data["least squares"], **options)
+    options: Any = {"lmo": "sva", "epochs": 2}
+    result = solve("least squares", *data["least squares"], **options)
     assert result.plan.representation != "gram"
     with pytest.raises(ValueError, match=r"^representation must not be gram for lmo='sva' with"):
-        dt.solve(dt.LeastSquares(), *data["least squares"], representation="gram", **options)
+        solve("least squares", *data["least squares"], representation="gram", **options)
 
 
 # The truth
@@ -181,17 +175,15 @@ def test_the_certificate_is_never_below_the_truth(
         b = best_intercept(name, X, y, dense)
         values.append(value_and_gradients(name, X, y, dense, b)[0])
 
-    result = dt.solve(
-        TASKS[name],
+    result = solve(
+        name,
         X,
         y,
         radius=radius,
-        intercept=True,
         lmo="naive",
         epochs=6,
         certify_every=1,
         representation=form,
-        engine=ENGINE,
         callback=note,
     )
     rounding = 1e-12 * result.objective_at_zero
@@ -204,16 +196,14 @@ def test_the_certificate_is_never_below_the_truth(
 @pytest.mark.parametrize(("seed", "radius"), [(1, 0.3), (2, 3.0)])
 def test_the_optimum_is_found_and_certified(name: str, form: str, seed: int, radius: float) -> None:
     problem = case(name, seed, radius)
-    result = dt.solve(
-        TASKS[name],
+    result = solve(
+        name,
         problem.X,
         problem.y,
         radius=radius,
-        intercept=True,
         solver="accelerated",
         tol=1e-6,
         representation=form,
-        engine=ENGINE,
     )
     assert result.status == "optimal"
     assert result.W.trace_norm <= radius * (1.0 + 1e-9)
@@ -232,9 +222,8 @@ def test_a_constant_added_to_the_features_changes_nothing(
 ) -> None:
     X, y = data[name]
     shift = np.random.default_rng(0).normal(0, 30, X.shape[1])
-    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
-    options |= {"engine": ENGINE}
-    one, other = (dt.solve(TASKS[name], A, y, intercept=True, **options) for A in (X, X + shift))
+    options: Any = {"lmo": "naive", "epochs": 6, "representation": form}
+    one, other = (solve(name, A, y, **options) for A in (X, X + shift))
     np.testing.assert_allclose(other.W.to_dense(), one.W.to_dense(), atol=1e-7)
     assert other.objective == pytest.approx(one.objective, rel=1e-9)
     assert other.gap == pytest.approx(one.gap, rel=1e-5)
@@ -248,10 +237,7 @@ def test_a_constant_added_to_the_targets_is_one_of_the_intercept(data: dict[str,
     shift = np.array([0.0, 1.0, -3.0, 100.0, 1e4])
     for form in dt.LeastSquares.representations:
         options: Any = {"radius": 1.0, "lmo": "naive", "epochs": 6, "representation": form}
-        options |= {"engine": ENGINE}
-        one, other = (
-            dt.solve(dt.LeastSquares(), X, t, intercept=True, **options) for t in (Y, Y + shift)
-        )
+        one, other = (solve("least squares", X, t, **options) for t in (Y, Y + shift))
         np.testing.assert_allclose(other.W.to_dense(), one.W.to_dense(), atol=1e-7)
         assert one.intercept is not None
         np.testing.assert_allclose(other.intercept, one.intercept + shift, atol=1e-6)
@@ -273,8 +259,7 @@ def test_targets_that_have_nothing_to_do_with_the_features_give_zero(
         y = np.tile([0, 0, 0, 1, 2, 3], 8)
         b = np.log([3.0, 1.0, 1.0, 1.0])
     options: Any = {"radius": 5.0, "solver": solver, "representation": form, "tol": 1e-9}
-    options |= {"engine": ENGINE}
-    result = dt.solve(TASKS[name], X, y, intercept=True, **options)
+    result = solve(name, X, y, **options)
     assert result.status == "optimal"
     assert result.objective == pytest.approx(result.objective_at_zero, rel=1e-12)
     np.testing.assert_allclose(result.W.to_dense(), 0.0, atol=1e-5)
@@ -290,8 +275,7 @@ def test_two_classes(form: str, solver: str) -> None:
     X = rng.standard_normal((50, 3)) + 2.0
     y = (X @ [1.0, -1.0, 0.5] + rng.logistic(size=50) > 2.0).astype(int)
     options: Any = {"radius": 1.0, "solver": solver, "representation": form, "tol": 1e-4}
-    options |= {"engine": ENGINE}
-    result = dt.solve(dt.Multinomial(), X, y, intercept=True, epochs=2000, **options)
+    result = solve(dt.Multinomial(), X, y, epochs=2000, **options)
     assert result.status == "optimal"
     check_balance("multinomial", X, y, result)
     assert result.intercept is not None
@@ -306,8 +290,7 @@ def test_separable_classes(form: str, solver: str, radius: float) -> None:
     y = np.arange(40) % 3
     X = 10.0 * np.eye(3)[y] + rng.uniform(-1, 1, (40, 3)) + 5.0
     options: Any = {"radius": radius, "solver": solver, "representation": form}
-    options |= {"engine": ENGINE}
-    result = dt.solve(dt.Multinomial(), X, y, intercept=True, epochs=10, **options)
+    result = solve(dt.Multinomial(), X, y, epochs=10, **options)
     assert result.intercept is not None
     scores = X @ result.W.to_dense() + result.intercept
     np.testing.assert_array_equal(scores.argmax(axis=1), y)
@@ -318,7 +301,7 @@ def test_separable_classes(form: str, solver: str, radius: float) -> None:
 
 @pytest.mark.parametrize(("form", "radius"), [("implicit", 1e4), ("factored", 1e3)])
 def test_the_intercept_is_the_best_however_large_the_scores(form: str, radius: float) -> None:
-    """Where all probabilities are 0 or 1, F is nearly linear in b: its changes tell no curvature.
+    """Where all probabilities are 0 or 1, F is nearly linear in b: its changes show no curvature.
 
     A step of the paper's goes there, whatever it makes of F, and so does a large radius.
     """
@@ -326,11 +309,11 @@ def test_the_intercept_is_the_best_however_large_the_scores(form: str, radius: f
     options: Any = {"radius": radius, "intercept": True, "representation": form}
     options |= {"engine": dt.LocalEngine(n_shards=1)}
     for epochs in (1, 5):
-        result = dt.solve(
+        result = solve(
             dt.Multinomial(), X, y, lmo="naive", step="harmonic", epochs=epochs, **options
         )
         check_balance("multinomial", X, y, result)
-    result = dt.solve(dt.Multinomial(), X, y, solver="accelerated", epochs=200, **options)
+    result = solve(dt.Multinomial(), X, y, solver="accelerated", epochs=200, **options)
     assert result.status == "optimal"
     assert result.objective < 0.1 * result.objective_at_zero
 
@@ -343,7 +326,7 @@ def test_scores_that_hide_F_in_their_rounding_take_few_shifts_of_the_intercept(
     X, y, _ = dt.datasets.make_multiclass(n=400, d=20, m=12, rank=6, seed=0)
     options: Any = {"radius": radius, "solver": "accelerated", "epochs": 15}
     options |= {"representation": "implicit", "engine": dt.LocalEngine(n_shards=1)}
-    result = dt.solve(dt.Multinomial(12), X.astype(np.float32), y, intercept=True, **options)
+    result = solve(dt.Multinomial(12), X.astype(np.float32), y, **options)
     shifts = [made["method"] for made in result.rounds].count("shift")
     assert len(result.history) < shifts <= 25 * (1 + len(result.history))
     W, b = result.W.to_dense(), result.intercept
@@ -367,7 +350,7 @@ def test_a_class_that_no_row_has_sends_no_intercept_far_away(
     X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=1)
     assert 2 not in y
     options: Any = {"radius": 4.0, "solver": solver, "representation": form, "epochs": 8}
-    result = dt.solve(dt.Multinomial(4), X.astype(dtype), y, intercept=True, **options)
+    result = solve(dt.Multinomial(4), X.astype(dtype), y, **options)
     assert result.intercept is not None
     assert np.abs(result.intercept).max() < 1e3
     shifts = [made["method"] for made in result.rounds].count("shift")
@@ -384,11 +367,11 @@ def test_a_class_that_no_row_has_sends_no_intercept_far_away(
 def test_without_an_intercept_there_is_none_and_records_are_the_same(
     name: str, form: str, data: dict[str, Any]
 ) -> None:
-    options: Any = {"radius": 2.0, "epochs": 3, "representation": form, "engine": ENGINE}
+    options: Any = {"epochs": 3, "representation": form}
     seen: list[set[str]] = []
     without, with_one = (
-        dt.solve(
-            TASKS[name],
+        solve(
+            name,
             *data[name],
             intercept=intercept,
             callback=lambda W, record: seen.append(set(record)),
@@ -407,9 +390,7 @@ def test_without_an_intercept_there_is_none_and_records_are_the_same(
 @pytest.mark.parametrize("name", TASKS)
 def test_the_rounds_of_an_intercept_are_counted(name: str, form: str, data: dict[str, Any]) -> None:
     X, y = data[name]
-    result = dt.solve(
-        TASKS[name], X, y, radius=2.0, intercept=True, epochs=4, representation=form, engine=ENGINE
-    )
+    result = solve(name, X, y, epochs=4, representation=form)
     m = result.W.shape[1]
     of = {
         method: [made for made in result.rounds if made["method"] == method]
@@ -429,14 +410,7 @@ def test_the_rounds_of_an_intercept_are_counted(name: str, form: str, data: dict
 
 
 def test_in_gram_form_the_means_are_the_only_other_round(data: dict[str, Any]) -> None:
-    result = dt.solve(
-        dt.LeastSquares(),
-        *data["least squares"],
-        radius=2.0,
-        intercept=True,
-        epochs=3,
-        representation="gram",
-    )
+    result = solve("least squares", *data["least squares"], epochs=3, representation="gram")
     methods = [made["method"] for made in result.rounds]
     assert methods[:2] == ["first_moments", "moments"]
     assert not {"shift", "balance"} & set(methods)
@@ -456,14 +430,12 @@ def test_an_interrupted_run_returns_the_intercept_of_its_best_iterate(
             raise KeyboardInterrupt
 
     for options in ({"step": 0.7, "lmo": "naive"}, {"solver": "accelerated", "tol": 1e-9}):
-        result = dt.solve(
-            TASKS[name],
+        result = solve(
+            name,
             X,
             y,
             radius=5.0,
-            intercept=True,
             representation=form,
-            engine=ENGINE,
             callback=interrupt,
             **options,  # type: ignore[arg-type]
         )
@@ -481,24 +453,13 @@ def test_an_interrupted_run_returns_the_intercept_of_its_best_iterate(
 def test_a_warm_start_begins_where_it_is_told(
     name: str, form: str, solver: str, data: dict[str, Any]
 ) -> None:
-    options: Any = {"intercept": True, "representation": form, "engine": ENGINE}
-    first = dt.solve(
-        TASKS[name], *data[name], radius=2.0, solver="accelerated", tol=1e-6, **options
-    )
-    again = dt.solve(
-        TASKS[name],
-        *data[name],
-        radius=2.0,
-        solver=solver,
-        tol=1e-5,
-        start=first.W,
-        epochs=5,
-        **options,
-    )
+    options: Any = {"representation": form}
+    first = solve(name, *data[name], solver="accelerated", tol=1e-6, **options)
+    again = solve(name, *data[name], solver=solver, tol=1e-5, start=first.W, epochs=5, **options)
     assert again.status == "optimal"
     assert again.objective_at_zero == pytest.approx(first.objective_at_zero, rel=1e-10)
     assert again.objective <= first.objective * (1.0 + 1e-9)
-    still = dt.solve(TASKS[name], *data[name], radius=2.0, start=first.W, epochs=0, **options)
+    still = solve(name, *data[name], start=first.W, epochs=0, **options)
     assert still.objective == pytest.approx(first.objective, rel=1e-10)
     np.testing.assert_allclose(still.intercept, first.intercept, atol=1e-5)
     check_balance(name, *data[name], still)
@@ -511,11 +472,9 @@ def test_the_number_of_threads_changes_no_bit(
     monkeypatch.setattr(local, "_BYTES_FOR_A_THREAD", 1)
     weights = np.random.default_rng(0).uniform(0, 2, 60)
     one, other = (
-        dt.solve(
-            TASKS[name],
+        solve(
+            name,
             *data[name],
-            radius=2.0,
-            intercept=True,
             sample_weight=weights,
             solver=solver,
             epochs=5,
@@ -533,15 +492,9 @@ def test_the_number_of_threads_changes_no_bit(
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_shards_change_little(name: str, form: str, data: dict[str, Any]) -> None:
     """Also if some of them have no rows."""
-    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 5, "representation": form}
+    options: Any = {"lmo": "naive", "epochs": 5, "representation": form}
     one, other = (
-        dt.solve(
-            TASKS[name],
-            *data[name],
-            intercept=True,
-            engine=dt.LocalEngine(n_shards=n_shards, n_jobs=1),
-            **options,
-        )
+        solve(name, *data[name], engine=dt.LocalEngine(n_shards=n_shards, n_jobs=1), **options)
         for n_shards in (1, 62)
     )
     np.testing.assert_allclose(other.W.to_dense(), one.W.to_dense(), atol=1e-7)
@@ -551,18 +504,15 @@ def test_shards_change_little(name: str, form: str, data: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_float32_features_give_nearly_the_same(name: str, form: str, data: dict[str, Any]) -> None:
     X, y = data[name]
-    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
-    options |= {"engine": ENGINE}
-    double, single = (
-        dt.solve(TASKS[name], A, y, intercept=True, **options) for A in (X, X.astype(np.float32))
-    )
+    options: Any = {"lmo": "naive", "epochs": 6, "representation": form}
+    double, single = (solve(name, A, y, **options) for A in (X, X.astype(np.float32)))
     assert single.plan.workload.itemsize == 4
     np.testing.assert_allclose(single.W.to_dense(), double.W.to_dense(), atol=5e-3)
     assert single.objective == pytest.approx(double.objective, rel=1e-3)
     assert double.intercept is not None
     assert single.intercept is not None
     difference = single.intercept - double.intercept
-    if name == "multinomial":  # which does not tell one number that is added to all classes
+    if name == "multinomial":  # which does not see one number that is added to all classes
         difference -= difference.mean()
     np.testing.assert_allclose(difference, 0.0, atol=1e-2)
 

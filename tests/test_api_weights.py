@@ -1,4 +1,4 @@
-"""Rows that count more than once, or less: the same as so many rows."""
+"""Rows that count more than once, or less: the same as repeated rows."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -195,7 +197,7 @@ def test_labels_may_be_whole_floats_or_a_column() -> None:
 
 
 def test_labels_may_be_looked_at_some_at_a_time() -> None:
-    """What only all of y can tell waits for the width of all of it."""
+    """What only all of y shows waits for the width of all of it."""
     loss = MultinomialLoss()
     assert [loss.check_targets(np.full(2, label))[1] for label in (0, 3)] == [1, 4]
     loss.check_width(2, 1)
@@ -286,9 +288,9 @@ def test_kernels_with_weights_do_what_any_loss_does(loss: Loss, dtype: Any) -> N
     results = []
     for one in (loss, Plain()):
         scores, R, product = S.copy(), np.empty_like(S), np.empty_like(q)
-        told = one.advance(scores, y, 0.5, q, v, R, v, product, weights, b)
+        values = one.advance(scores, y, 0.5, q, v, R, v, product, weights, b)
         assert R.dtype == product.dtype == dtype
-        results.append((*told, *one.along(S, y, 0.3, q, v, weights, b), scores, R, product))
+        results.append((*values, *one.along(S, y, 0.3, q, v, weights, b), scores, R, product))
     rtol = 2e-4 if dtype is np.float32 else 1e-11
     for fast, plain in zip(*results, strict=True):
         np.testing.assert_allclose(fast, plain, rtol=rtol, atol=rtol)
@@ -322,7 +324,36 @@ def test_weights_of_one_and_no_b_change_nothing(loss: Loss, dtype: Any) -> None:
     results = []
     for extra in ((), (np.ones(50, dtype), np.zeros(4, dtype))):
         scores, R, product = S.copy(), np.empty_like(S), np.empty_like(q)
-        told = loss.advance(scores, y, 0.5, q, v, R, v, product, *extra)
-        results.append((*told, *loss.along(S, y, 0.3, q, v, *extra), scores, R, product))
+        values = loss.advance(scores, y, 0.5, q, v, R, v, product, *extra)
+        results.append((*values, *loss.along(S, y, 0.3, q, v, *extra), scores, R, product))
     for plain, weighted in zip(*results, strict=True):
         np.testing.assert_allclose(weighted, plain, rtol=8 * eps(dtype), atol=8 * eps(dtype))
+
+
+# Compiled loops where Numba may keep no machine code
+
+WITHOUT_CACHE = """
+import numba.core.caching
+import numpy as np
+
+numba.core.caching.CacheImpl._locator_classes = []  # no directory will do
+
+import dfwtrace
+from dfwtrace import kernels
+
+G, p, v, B = np.ones((2, 3)), np.array([1.0, 2.0]), np.array([1.0, 0.0, 3.0]), np.ones((2, 3))
+kernels.gram_advance(G, 0.5, p, v, 2.0, B)
+print(G.tolist())
+"""
+
+
+def test_without_a_place_for_numbas_cache_all_works_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CACHE],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[[-0.5, -1.5, 1.5], [0.5, -1.5, 4.5]]"

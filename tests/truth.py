@@ -195,7 +195,7 @@ def bracketed(name: str, X: Array, y: Array, radius: float) -> Case:
 def small_case(
     name: str, seed: int, radius: float, dtype: str = "float64", decay: float = 0.0
 ) -> Case:
-    """Random, with features whose sizes fall by so many powers of ten."""
+    """Random, with features whose sizes fall by `decay` powers of ten."""
     rng = np.random.default_rng(seed)
     n, d, m = (int(size) for size in rng.integers([20, 3, 3], [41, 7, 7]))
     X = (rng.standard_normal((n, d)) * np.logspace(0.0, -decay, d)).astype(dtype)

@@ -198,7 +198,7 @@ def test_the_bound_is_never_below_the_truth_whatever_is_taken_out(
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-3])
-def test_with_the_leading_directions_out_fewer_products_tell_the_bound(
+def test_with_the_leading_directions_out_fewer_products_are_needed(
     gradient_of: Gradient, error: float
 ) -> None:
     """The values of W's directions are all but equal at an optimum: hard for Lanczos alone."""

@@ -156,7 +156,7 @@ def test_free_memory_is_plausible() -> None:
 
 
 class Elsewhere:
-    """An engine of one's own, whose shards are not in this process."""
+    """A custom engine, whose shards are not in this process."""
 
     n_shards = 8
 

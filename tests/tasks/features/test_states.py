@@ -322,7 +322,7 @@ def test_a_state_renewed_is_a_new_one_bit_for_bit(
         dt.LowRankMatrix.zeros((D, M)),
         factors(rng, D, M, 6, np.float64),
     ):
-        # A state that was asked for much, and told what to expect.
+        # A state that was asked for much, and expects a product.
         form.matvec(used, v)
         form.rmatvec(used, U)
         used = form.update(form.expect(used, v), random_atom(rng), 0.4)
