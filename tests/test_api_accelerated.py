@@ -275,26 +275,6 @@ def test_the_solution_is_a_start_that_needs_hardly_a_step(
     assert (there.status, len(there.history)) == ("optimal", 0)
 
 
-def test_no_epochs_certify_the_start() -> None:
-    case = small_case("multinomial", 2, 2.0)
-    result = solve(case, epochs=0)
-    assert (result.status, result.W.rank, len(result.history)) == ("max_epochs", 0, 0)
-    assert result.gap >= result.objective - case.upper
-
-
-def test_limits_end_a_run_with_a_certificate() -> None:
-    case = small_case("multinomial", 2, 2.0)
-    late = solve(case, tol=1e-9, max_time=1e-9)
-    assert (late.status, len(late.history)) == ("max_time", 1)
-    few = solve(case, tol=1e-9, epochs=4)
-    assert (few.status, len(few.history)) == ("max_epochs", 4)
-    stopped = solve(case, tol=1e-9, callback=lambda W, record: record["epoch"] == 3)
-    assert (stopped.status, len(stopped.history)) == ("stopped", 3)
-    for result in (late, few, stopped):
-        assert result.gap >= case.value(result.W) - case.upper
-        assert result.objective == pytest.approx(case.value(result.W), rel=1e-12)
-
-
 def test_a_callback_sees_every_iterate_and_adds_to_the_history() -> None:
     case = small_case("least squares", 2, 2.0)
     seen: list[tuple[dt.LowRankMatrix, float]] = []
@@ -308,19 +288,6 @@ def test_a_callback_sees_every_iterate_and_adds_to_the_history() -> None:
     for W, objective in seen:  # later steps leave earlier iterates alone
         assert case.value(W) == pytest.approx(objective, rel=1e-12)
     assert np.all(result.history.column("norm") <= 2.0 * (1.0 + 1e-10))
-
-
-def test_an_interrupted_run_returns_the_best_so_far() -> None:
-    case = small_case("multinomial", 2, 2.0)
-
-    def interrupt(W: dt.LowRankMatrix, record: dict[str, Any]) -> None:
-        if record["epoch"] == 4:
-            raise KeyboardInterrupt
-
-    result = solve(case, tol=1e-9, callback=interrupt)
-    assert (result.status, len(result.history)) == ("interrupted", 4)
-    assert result.objective == result.history.column("objective").min()
-    assert result.objective == pytest.approx(case.value(result.W), rel=1e-12)
 
 
 def test_a_tolerance_is_the_default() -> None:

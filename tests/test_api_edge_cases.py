@@ -12,6 +12,7 @@ from tests.problems import FORMS, LMOS, TASKS
 import dfwtrace as dt
 
 STEPS = ["linesearch", "harmonic"]
+STEPPING = list(zip(LMOS, 4 * STEPS, strict=False))
 TWO_SHARDS = dt.LocalEngine(n_shards=2, n_jobs=1)
 
 
@@ -22,9 +23,11 @@ def assert_sound(result: dt.Result, radius: float) -> None:
     assert result.W.trace_norm <= radius * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize("lmo", LMOS)
-@pytest.mark.parametrize(("step", "sparse"), [("linesearch", True), ("harmonic", False)])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 3, 2), (5, 1, 3), (5, 3, 1)])
+@pytest.mark.parametrize(("lmo", "step"), STEPPING)
+@pytest.mark.parametrize(
+    ("sizes", "sparse"),
+    [((1, 1, 1), True), ((1, 3, 2), False), ((5, 1, 3), True), ((5, 3, 1), False)],
+)
 def test_one_row_one_feature_one_column(
     lmo: str, step: str, sparse: bool, sizes: tuple[int, int, int]
 ) -> None:
@@ -53,8 +56,7 @@ def test_one_row_one_feature_one_column(
         assert -1e-12 <= result.objective - best <= result.gap + 1e-12
 
 
-@pytest.mark.parametrize("lmo", LMOS)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("lmo", "step"), STEPPING)
 @pytest.mark.parametrize("sizes", [(2, 1, 2), (5, 1, 3), (2, 4, 2)])
 def test_a_classification_of_two_rows_or_one_feature(
     lmo: str, step: str, sizes: tuple[int, int, int]

@@ -46,12 +46,7 @@ def run(task: str, X: Any, y: Any, **options: Any) -> tuple[dt.Result, list[Any]
         X,
         y,
         callback=lambda W, record: iterates.append(W.to_dense()),
-        **{
-            "radius": RADIUS[task],
-            "epochs": EPOCHS,
-            "engine": ENGINE,
-            **options,
-        },
+        **{"radius": RADIUS[task], "epochs": EPOCHS, "engine": ENGINE, **options},
     )
     return result, iterates
 

@@ -121,8 +121,7 @@ print(json.dumps([result.status, result.objective, best, value, result.W.trace_n
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"step": "harmonic", "radius": 30.0}, {"solver": "accelerated", "radius": 3000.0}],
+    "options", [{"step": "harmonic", "radius": 30.0}, {"solver": "accelerated", "radius": 3000.0}]
 )
 def test_ctrl_c_returns_the_best_iterate(options: dict[str, Any]) -> None:
     with subprocess.Popen(

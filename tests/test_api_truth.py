@@ -77,7 +77,7 @@ def test_a_good_oracle_gets_very_close(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", dt.LeastSquares.representations)
-@pytest.mark.parametrize("radius", [0.5, 3.0, 8.0, 1e3])
+@pytest.mark.parametrize("radius", [3.0, 1e3])
 def test_orthonormal_features_give_a_projection(form: str, radius: float) -> None:
     rng = np.random.default_rng(0)
     X, Y = np.linalg.qr(rng.standard_normal((40, 8)))[0], rng.standard_normal((40, 6))

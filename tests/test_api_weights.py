@@ -81,13 +81,7 @@ def test_whole_weights_are_repeated_rows(
     # The accelerated solver: the same optimum, to within both certificates.
     runs += [
         dt.solve(
-            TASKS[name],
-            layout(A),
-            t,
-            sample_weight=w,
-            solver="accelerated",
-            tol=1e-4,
-            **options,
+            TASKS[name], layout(A), t, sample_weight=w, solver="accelerated", tol=1e-4, **options
         )
         for A, t, w in ((X, y, weights), (X[repeated], y[repeated], None))
     ]

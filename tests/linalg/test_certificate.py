@@ -172,7 +172,7 @@ SPECTRA = ["clustered", "flat", "low rank", "decaying"]
 
 
 @pytest.mark.parametrize("near", NEAR)
-@settings(max_examples=24)
+@settings(max_examples=12)
 @given(
     kind=st.sampled_from(SPECTRA),
     share=st.sampled_from([1.0, 0.01, 1e-5]),

@@ -128,9 +128,7 @@ def test_theorems_hold_in_the_mean(gradient_of: Gradient, epochs: int) -> None:
 @pytest.mark.parametrize("lmo", [dt.lmo.Power, dt.lmo.Lanczos])
 @pytest.mark.parametrize("ratio", [0.3, 0.6, 0.8])
 def test_ratio_is_observed(
-    gradient_of: Gradient,
-    lmo: Callable[[Schedule], dt.lmo.Power | dt.lmo.Lanczos],
-    ratio: float,
+    gradient_of: Gradient, lmo: Callable[[Schedule], dt.lmo.Power | dt.lmo.Lanczos], ratio: float
 ) -> None:
     rng = np.random.default_rng(1)
     U, V = (np.linalg.qr(rng.standard_normal((size, 4)))[0] for size in (9, 20))

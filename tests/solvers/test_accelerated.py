@@ -111,9 +111,7 @@ def test_factors_that_matter_are_never_trimmed(run: Run, name: str, seed: int) -
     assert iterates[-1].objective <= 1.0000001 * min(i.objective for i in iterates)
 
 
-def test_the_optimum_at_zero_is_reached_from_elsewhere(
-    problem_of: Callable[..., Problem],
-) -> None:
+def test_the_optimum_at_zero_is_reached_from_elsewhere(problem_of: Callable[..., Problem]) -> None:
     """A step from the identity that ends at zero exactly, which has no factors."""
     eye = np.eye(M)
     problem = problem_of("least squares", eye, np.zeros((M, M)), radius=float(M))

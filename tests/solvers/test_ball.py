@@ -70,8 +70,8 @@ def test_a_point_stands_for_its_matrix(problem: Problem) -> None:
     np.testing.assert_allclose(found.tangent.transposed, G.T @ found.W.U, atol=1e-10)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.999, 1.0])
-@pytest.mark.parametrize("rank", [1, 2, 4])
+@pytest.mark.parametrize("share", [0.2, 1.0])
+@pytest.mark.parametrize("rank", [1, 4])
 def test_a_matrix_is_found_again_in_its_coordinates(
     problem: Problem, rank: int, share: float
 ) -> None:

@@ -114,9 +114,7 @@ def test_atoms_do_not_pile_up(run: Run, name: str, form: str) -> None:
         assert iterate.inner == pytest.approx(np.vdot(iterate.W.to_dense(), G), rel=1e-6)
 
 
-def test_a_lost_worker_never_has_many_atoms_to_catch_up_with(
-    build: Callable[..., Problem],
-) -> None:
+def test_a_lost_worker_never_has_many_atoms_to_catch_up_with(build: Callable[..., Problem]) -> None:
     problem = build("multinomial")
     frank_wolfe_iterates(problem, "power-1", "harmonic", 230)
     since_built, most = 0, 0

@@ -69,35 +69,6 @@ def test_value_and_gradient(build: Build, name: str, form: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
-def test_line_has_the_derivatives_of_the_objective(build: Build, name: str, form: str) -> None:
-    problem, W, S = build(name, form), inside(3), atom(4)
-    problem.begin(W)
-    line = problem.line(S)
-    D_ = S.scale * np.outer(S.u, S.v) - W.to_dense()
-    for gamma in (0.0, 0.3, 1.0):
-        here = W.to_dense() + gamma * D_
-        slope, curvature = line.derivatives(gamma)
-        assert slope == pytest.approx(np.vdot(D_, gradient(name, here)), rel=1e-9)
-        h = 1e-5
-        change = gradient(name, here + h * D_) - gradient(name, here - h * D_)
-        assert curvature == pytest.approx(np.vdot(D_, change) / (2.0 * h), rel=1e-5)
-    assert line.quadratic == (name == "least squares")
-
-
-@pytest.mark.parametrize(("name", "form"), FORMS)
-def test_update_moves_to_what_restart_would_build(build: Build, name: str, form: str) -> None:
-    moved, built, W = build(name, form), build(name, form), inside(5)
-    moved.begin(W)
-    for seed, gamma in [(6, 0.4), (7, 1.0), (8, 0.05), (9, 0.0)]:
-        moved.update(atom(seed), gamma)
-        W = W.toward(atom(seed), gamma)
-    there, here = built.begin(W), moved.evaluate(W)
-    assert here.objective == pytest.approx(there.objective, rel=1e-11)
-    assert here.inner == pytest.approx(there.inner, rel=1e-9, abs=1e-9)
-    np.testing.assert_allclose(moved.gradient.gather(), built.gradient.gather(), atol=1e-10)
-
-
-@pytest.mark.parametrize(("name", "form"), FORMS)
 def test_certificate_is_the_gap(build: Build, name: str, form: str) -> None:
     problem, W = build(name, form), inside(10)
     value = problem.begin(W)
