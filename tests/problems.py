@@ -23,6 +23,12 @@ LMOS = ["power-1", "power-2", "power-log", "power-linear", "lanczos", "naive", "
 ENGINE = dt.LocalEngine(n_shards=3, n_jobs=1)
 
 
+def solve(task: Any, X: Any, y: Any = None, **options: Any) -> dt.Result:
+    """`dfwtrace.solve` on three shards, for a task or its name."""
+    call = {"radius": 1.0, "engine": ENGINE, **options}
+    return dt.solve(TASKS[task] if isinstance(task, str) else task, X, y, **call)
+
+
 def make_problem(
     task: Any,
     X: Any,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import scipy.sparse as sp
-from tests.problems import ENGINE, FORMS, TASKS
+from tests.problems import ENGINE, FORMS, solve
 from tests.truth import project_onto_ball
 
 import dfwtrace as dt
@@ -84,8 +84,8 @@ def test_sparse_features_far_from_zero_with_an_intercept(
 
     for data in (sp.csr_array(X), X):
         values.clear()
-        result = dt.solve(
-            dt.LeastSquares(),
+        result = solve(
+            "least squares",
             data,
             Y,
             radius=radius,
@@ -93,7 +93,6 @@ def test_sparse_features_far_from_zero_with_an_intercept(
             sample_weight=weights if mixed else None,
             representation="gram",
             certify_every=1,
-            engine=ENGINE,
             callback=note,
             **options,
         )
@@ -122,18 +121,19 @@ def test_one_huge_row_takes_no_certificate_below_the_truth(
     X[7] *= 1e9
     Y[7] *= of_targets
     fold_of = np.arange(60) % 3
-    options: Any = {"intercept": intercept, "engine": ENGINE, "epochs": 100, "tol": 1e-6}
+    options: Any = {"intercept": intercept, "epochs": 100, "tol": 1e-6}
     path = dt.path(
-        dt.LeastSquares(), X, Y, radii=[radius], folds=fold_of, representation="gram", **options
-    )
-    alone = dt.solve(
         dt.LeastSquares(),
         X,
         Y,
-        radius=radius,
-        solver="accelerated",
+        radii=[radius],
+        folds=fold_of,
         representation="gram",
+        engine=ENGINE,
         **options,
+    )
+    alone = solve(
+        "least squares", X, Y, radius=radius, solver="accelerated", representation="gram", **options
     )
     everything = np.ones(60, bool)
     runs = [(everything, alone), (everything, path.results[0])]
@@ -142,8 +142,8 @@ def test_one_huge_row_takes_no_certificate_below_the_truth(
         weights = np.ones(rows.sum())
         A, B = (centred(M[rows], weights) if intercept else M[rows] for M in (X, Y))
         usual = rows & (np.arange(60) != 7)
-        other = dt.solve(
-            dt.LeastSquares(),
+        other = solve(
+            "least squares",
             X[rows],
             Y[rows],
             radius=radius,
@@ -174,15 +174,14 @@ def test_no_gap_is_below_its_allowance_for_rounding(name: str, form: str, dtype:
     X, Y = rng.standard_normal((20, 4)).astype(dtype), rng.standard_normal((20, 3))
     y: Any = Y if name == "least squares" else np.arange(20) % 3
     for options in ({"solver": "accelerated", "epochs": 60}, {"lmo": "naive", "epochs": 60}):
-        result = dt.solve(
-            TASKS[name],
+        result = solve(
+            name,
             X,
             y,
             radius=0.3,
             tol=0.0,
             certify_every=1,
             representation=form,
-            engine=ENGINE,
             **options,  # type: ignore[arg-type]
         )
         assert result.certificate is not None
@@ -199,7 +198,7 @@ def test_more_than_a_thousand_certificates_keep_their_probability(
     X, Y = np.random.default_rng(0).standard_normal((2, 20, 9))
     options: Any = {"lmo": "naive", "step": "harmonic", "engine": dt.LocalEngine(1, 1)}
     options |= {"epochs": 1030, "certify_every": 1, "representation": "implicit"}
-    result = dt.solve(dt.LeastSquares(), X, Y, radius=0.5, **options)
+    result = solve("least squares", X, Y, radius=0.5, **options)
     assert len(result.history) == 1030
     assert np.isfinite(result.history.column("gap")).all()
     assert result.certificate is not None

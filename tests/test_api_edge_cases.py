@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.problems import FORMS, LMOS, TASKS
+from tests.problems import FORMS, LMOS, TASKS, solve
 
 import dfwtrace as dt
 
@@ -37,11 +37,10 @@ def test_one_row_one_feature_one_column(
     # The least-squares solution, scaled to lie within the ball: what a run has to come near to.
     inside = 0.5 / np.linalg.norm(np.linalg.pinv(X) @ Y, "nuc")
     for form in TASKS["least squares"].representations:
-        result = dt.solve(
-            dt.LeastSquares(),
+        result = solve(
+            "least squares",
             sp.csr_array(X) if sparse else X,
             inside * Y,
-            radius=1.0,
             lmo=lmo,
             step=step,
             epochs=4,
@@ -64,11 +63,10 @@ def test_a_classification_of_two_rows_or_one_feature(
     n, d, m = sizes
     X = np.random.default_rng(sizes).standard_normal((n, d))
     for form in TASKS["multinomial"].representations:
-        result = dt.solve(
-            dt.Multinomial(),
+        result = solve(
+            "multinomial",
             X,
             np.arange(n) % m,
-            radius=1.0,
             lmo=lmo,
             step=step,
             epochs=4,
@@ -106,7 +104,7 @@ def test_a_zero_gradient_is_optimal(
         "representation": form,
         "engine": TWO_SHARDS,
     }
-    result = dt.solve(TASKS[task], X, y, radius=2.0, epochs=5, **options)
+    result = solve(task, X, y, radius=2.0, epochs=5, **options)
     assert result.status == "optimal"
     assert result.gap == 0.0
     assert result.W.rank == 0
@@ -117,7 +115,7 @@ def test_a_zero_gradient_is_optimal(
 @pytest.mark.parametrize("lmo", LMOS)
 def test_a_start_at_the_exact_optimum_is_optimal(lmo: str) -> None:
     X, W = np.eye(4, 3), dt.LowRankMatrix(np.eye(3)[:, :2], [0.5, 0.25], np.eye(2))
-    result = dt.solve(dt.LeastSquares(), X, X @ W, radius=1.0, lmo=lmo, start=W, epochs=5)
+    result = solve("least squares", X, X @ W, lmo=lmo, start=W, epochs=5)
     assert result.status == "optimal"
     assert (result.objective, result.gap) == (0.0, 0.0)
     np.testing.assert_allclose(result.W.to_dense(), W.to_dense(), atol=1e-15)
@@ -135,7 +133,7 @@ def test_rows_and_columns_of_zeros_do_no_harm(
     for lmo in ("power-2", "naive", "sva"):
         options: Any = {"lmo": lmo, "representation": form, "engine": engine}
         data = sp.csr_array(X) if sparse else X
-        result = dt.solve(TASKS[task], data, y, radius=2.0, epochs=4, **options)
+        result = solve(task, data, y, radius=2.0, epochs=4, **options)
         assert_sound(result, 2.0)
         assert result.objective <= result.objective_at_zero
         np.testing.assert_allclose(result.W.to_dense()[1::2], 0.0, atol=1e-12)
@@ -167,15 +165,8 @@ def test_what_overflows_is_an_error_and_never_a_silent_result(
     radius = size if what == "radius" else 1.0
     failure, result = "", None
     try:
-        result = dt.solve(
-            TASKS[task],
-            X,
-            y,
-            radius=radius,
-            step=step,
-            epochs=4,
-            representation=form,
-            engine=TWO_SHARDS,
+        result = solve(
+            task, X, y, radius=radius, step=step, epochs=4, representation=form, engine=TWO_SHARDS
         )
     except (ValueError, ArithmeticError) as error:
         failure = str(error)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.problems import ENGINE, FORMS, TASKS
+from tests.problems import ENGINE, FORMS, TASKS, solve
 from tests.truth import row_losses
 
 import dfwtrace as dt
@@ -58,13 +58,8 @@ def test_folds_by_sums_are_refits_on_the_training_rows(
     for fold in range(3):
         learn, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         for place, radius in enumerate(radii):
-            refit = dt.solve(
-                dt.LeastSquares(),
-                X[learn],
-                Y[learn],
-                radius=radius,
-                solver="accelerated",
-                **options,
+            refit = solve(
+                "least squares", X[learn], Y[learn], radius=radius, solver="accelerated", **options
             )
             expected = validation_losses("least squares", X[held_out], Y[held_out], None, refit)
             assert path.validation[place, fold] == pytest.approx(expected, rel=1e-4)
@@ -86,7 +81,7 @@ def test_folds_of_a_classification_are_refits_on_the_training_rows(
     for fold in range(3):
         learn, held_out = np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
         for place, radius in enumerate([1.0, 5.0]):
-            refit = dt.solve(
+            refit = solve(
                 task, X[learn], y[learn], radius=radius, solver="accelerated", tol=1e-8, **options
             )
             expected = validation_losses("multinomial", X[held_out], y[held_out], None, refit)
@@ -186,7 +181,7 @@ def test_given_folds_are_refits_on_the_training_rows(
         outside = None if weights is None else weights[held_out]
         for place, radius in enumerate(radii):
             found = path.fold_results[fold][place]
-            refit = dt.solve(
+            refit = solve(
                 task,
                 X[learn],
                 y[learn],
@@ -215,7 +210,7 @@ def test_results_of_a_path_with_an_intercept_are_those_of_runs_of_their_own(
     options |= {"sample_weight": weights}
     fold_of = np.arange(60) % 2
     runs = [
-        dt.solve(TASKS[name], *uncentred[name], radius=radius, solver="accelerated", **options)
+        solve(name, *uncentred[name], radius=radius, solver="accelerated", **options)
         for radius in (0.3, 1.0)
     ]
     for folds in (None, fold_of):

@@ -4,13 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.problems import FORMS, LMOS, TASKS
+from tests.problems import FORMS, LMOS, TASKS, solve
 from tests.truth import Case, project_onto_ball, small_case, value_and_gradient
 
 import dfwtrace as dt
 from dfwtrace.linalg import certificate
-
-ENGINE = dt.LocalEngine(n_shards=2, n_jobs=1)
 
 
 # Every oracle, which only decides where the iterates are, and every form in both precisions.
@@ -83,8 +81,8 @@ def test_orthonormal_features_give_a_projection(form: str, radius: float) -> Non
     X, Y = np.linalg.qr(rng.standard_normal((40, 8)))[0], rng.standard_normal((40, 6))
     W = project_onto_ball(X.T @ Y, radius)
     optimum = 0.5 * float(np.sum((X @ W - Y) ** 2))
-    result = dt.solve(
-        dt.LeastSquares(),
+    result = solve(
+        "least squares",
         X,
         Y,
         radius=radius,
@@ -92,7 +90,6 @@ def test_orthonormal_features_give_a_projection(form: str, radius: float) -> Non
         representation=form,
         epochs=50,
         certify_every=10,
-        engine=ENGINE,
     )
     found = result.W.to_dense()
     assert result.objective - optimum <= result.gap + 1e-12
@@ -125,8 +122,8 @@ def test_huge_radius_gives_least_squares(form: str, dtype: str) -> None:
     Y = (X @ rng.standard_normal((7, 4)) + rng.standard_normal((60, 4))).astype(dtype)
     W = np.linalg.lstsq(X.astype(np.float64), Y.astype(np.float64), rcond=None)[0]
     optimum = value_and_gradient("least squares", X, Y, W)[0]
-    result = dt.solve(
-        dt.LeastSquares(),
+    result = solve(
+        "least squares",
         X,
         Y,
         radius=10.0 * float(np.linalg.norm(W, "nuc")),
@@ -134,7 +131,6 @@ def test_huge_radius_gives_least_squares(form: str, dtype: str) -> None:
         representation=form,
         epochs=1000,
         tol=1e-4,
-        engine=ENGINE,
     )
     assert result.status == "optimal"
     excess = value_and_gradient("least squares", X, Y, result.W.to_dense())[0] - optimum
@@ -157,8 +153,8 @@ def test_gap_holds_for_float32_features_far_from_their_mean(form: str) -> None:
     rounded = np.linalg.solve((X.T @ X).astype(np.float64), (X.T @ Y).astype(np.float64))
     U, s, Vt = np.linalg.svd(rounded)
     start = dt.LowRankMatrix(U[:, :3], s, Vt.T)
-    result = dt.solve(
-        dt.LeastSquares(),
+    result = solve(
+        "least squares",
         X,
         Y,
         radius=max(float(s.sum()), float(np.linalg.norm(W, "nuc"))),
