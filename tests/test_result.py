@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -69,46 +68,3 @@ def test_without_pandas_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
         history.to_pandas()
-
-
-@pytest.mark.parametrize("step", ["linesearch", "harmonic"])
-@pytest.mark.parametrize("lmo", ["power-2", "sva", "naive", "lanczos"])
-def test_a_run_fills_every_column(lmo: str, step: str, multitask: tuple[Any, Any]) -> None:
-    result = dt.solve(
-        dt.LeastSquares(),
-        *multitask,
-        radius=1.0,
-        lmo=lmo,
-        step=step,
-        epochs=6,
-        certify_every=4,
-        callback=lambda W, record: {"test_error": W.trace_norm} if record["epoch"] > 2 else None,
-    )
-    records = result.history
-    assert records.columns[0] == "epoch"
-    assert records.columns[-2:] == ["seconds", "test_error"]
-    np.testing.assert_array_equal(records.column("epoch"), np.arange(1, 7))
-    np.testing.assert_array_equal(
-        np.isfinite(records.column("gap")), [False, False, False, True, False, True]
-    )
-    np.testing.assert_array_equal(
-        np.isnan(records.column("test_error")), [True, True, False, False, False, False]
-    )
-    assert np.all(np.diff(records.column("seconds")) >= 0.0)
-    assert np.all((records.column("gamma") >= 0.0) & (records.column("gamma") <= 1.0))
-    assert records[-1]["objective"] == result.objective
-    assert records[-1]["gap"] == result.gap
-    known = np.isfinite(records.column("sigma"))
-    assert np.all(known == (lmo != "sva" or step == "linesearch"))
-
-
-def test_the_objective_is_that_of_the_iterate(multitask: tuple[Any, Any]) -> None:
-    X, Y = multitask
-    values: list[float] = []
-
-    def evaluate(W: dt.LowRankMatrix, record: dict[str, Any]) -> None:
-        values.append(0.5 * float(np.square(X @ W - Y).sum()))
-
-    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=10, callback=evaluate)
-    np.testing.assert_allclose(result.history.column("objective"), values, rtol=1e-10)
-    assert result.objective == pytest.approx(values[-1], rel=1e-10)

@@ -26,7 +26,7 @@ def record(epoch: int, gap: float = math.nan) -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """Without what would tell rich to believe in a terminal, or not to."""
+    """Without what would make rich believe in a terminal, or not to."""
     hints = ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "JUPYTER_COLUMNS")
     return {k: v for k, v in os.environ.items() if k not in hints} | {"TERM": "xterm"}
 
@@ -65,7 +65,7 @@ def test_nothing_without_a_terminal(
 
 
 @pytest.mark.parametrize(("gap", "shown"), [(0.125, "gap 0.12"), (math.nan, "gap ≈ 0.25")])
-def test_bar_tells_the_gap_and_whether_it_is_an_estimate(gap: float, shown: str) -> None:
+def test_bar_shows_the_gap_and_whether_it_is_an_estimate(gap: float, shown: str) -> None:
     file = io.StringIO()
     with Bar(10, Console(file=file, force_terminal=True, width=120)) as bar:
         bar.show(record(4, gap))

@@ -10,18 +10,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import log_softmax
+from tests.problems import FORMS
+from tests.truth import row_losses
 
 import dfwtrace as dt
 from dfwtrace.data.shards import Shard
 from dfwtrace.tasks import ShardProgram
 
-FORMS = [
-    (task, representation)
-    for task in ("least squares", "multinomial")
-    for representation in ("gram", "implicit", "dense", "factored")
-    if (task, representation) != ("multinomial", "gram")
-]
 LAYOUTS = ["C", "Fortran", "CSR", "memmap", "strided"]
 N, D, M = 30, 5, 4
 
@@ -55,10 +50,7 @@ def represent(task: str, representation: str) -> Any:
 
 def objective(task: str, X: Any, y: Any, W: Any) -> float:
     """F(W), independent of the library."""
-    S = X @ W
-    if task == "least squares":
-        return 0.5 * float(np.square(S - y).sum())
-    return float(-log_softmax(S, axis=1)[np.arange(len(y)), y].sum())
+    return float(row_losses(task, X, y, W).sum())
 
 
 def derivative(function: Any, h: float = 1e-5) -> float:
@@ -88,8 +80,8 @@ def walk(form: Any, shard: Shard, m: int, steps: int, seed: int = 0) -> tuple[An
     state = form.stats(shard, W)
     for _ in range(steps):
         atom, gamma = random_atom(rng, d, m), float(rng.random())
-        if hasattr(form, "expect"):  # what an oracle announces must change nothing but the work
-            state = form.expect(state, rng.standard_normal(m))
+        # What an oracle announces must change nothing but the work.
+        state = form.expect(state, rng.standard_normal(m))
         form.linesearch(state, atom, gamma)  # asking must not move the state
         state, W = form.update(state, atom, gamma), W.toward(atom, gamma)
     return state, W
@@ -197,8 +189,7 @@ def test_a_product_announced_beforehand_is_that_of_the_state_it_is_asked_for(
     state = form.stats(Shard(0, X, y), dt.LowRankMatrix.zeros((D, M)))
     announced, other = rng.standard_normal((2, M))
     for _ in range(3):
-        if hasattr(form, "expect"):
-            state = form.expect(state, announced)
+        state = form.expect(state, announced)
         # Before the update that it was announced for, after it, and after one more.
         for _ in range(3):
             for v in (announced, other):
@@ -331,7 +322,7 @@ def test_a_state_renewed_is_a_new_one_bit_for_bit(
         dt.LowRankMatrix.zeros((D, M)),
         factors(rng, D, M, 6, np.float64),
     ):
-        # A state that was asked for much, and told what to expect.
+        # A state that was asked for much, and expects a product.
         form.matvec(used, v)
         form.rmatvec(used, U)
         used = form.update(form.expect(used, v), random_atom(rng), 0.4)

@@ -10,16 +10,15 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.special import softmax
+from tests.problems import ENGINE, FORMS, LMOS, TASKS
+from tests.truth import plain_frank_wolfe
 
 import dfwtrace as dt
 from dfwtrace.solvers.frank_wolfe import REBUILT_EVERY
 
-TASKS = {"least squares": dt.LeastSquares(), "multinomial": dt.Multinomial()}
-FORMS = [(task, form) for task in TASKS for form in TASKS[task].representations]
-LMOS = ["power-1", "power-2", "power-log", "power-linear", "lanczos", "naive", "sva"]
 LAYOUTS = ["C", "Fortran", "CSR", "memmap"]
 RADIUS = {"least squares": 1.0, "multinomial": 20.0}
+WIDTH = {"least squares": 5, "multinomial": 4}
 EPOCHS = 14
 
 
@@ -47,28 +46,9 @@ def run(task: str, X: Any, y: Any, **options: Any) -> tuple[dt.Result, list[Any]
         X,
         y,
         callback=lambda W, record: iterates.append(W.to_dense()),
-        **{
-            "radius": RADIUS[task],
-            "epochs": EPOCHS,
-            "engine": dt.LocalEngine(n_shards=3, n_jobs=1),
-            **options,
-        },
+        **{"radius": RADIUS[task], "epochs": EPOCHS, "engine": ENGINE, **options},
     )
     return result, iterates
-
-
-def plain_frank_wolfe(task: str, X: Any, y: Any, epochs: int) -> list[Any]:
-    """Frank-Wolfe with an exact oracle and γ = 2/(t+2), as one would write it down in NumPy."""
-    Y = y if task == "least squares" else np.eye(int(y.max()) + 1)[y]
-    W, iterates = np.zeros((X.shape[1], Y.shape[1])), []
-    for t in range(epochs):
-        S = X @ W
-        G = X.T @ ((S if task == "least squares" else softmax(S, axis=1)) - Y)
-        U, _, Vt = np.linalg.svd(G)
-        gamma = 2.0 / (t + 2.0)
-        W = (1.0 - gamma) * W - gamma * RADIUS[task] * np.outer(U[:, 0], Vt[0])
-        iterates.append(W)
-    return iterates
 
 
 @pytest.mark.parametrize(("task", "form"), FORMS)
@@ -76,7 +56,7 @@ def test_iterates_are_those_of_plain_numpy(task: str, form: str, data: dict[str,
     X, y = data[task]
     options = {"representation": form, "lmo": "naive", "step": "harmonic"}
     result, iterates = run(task, X, y, **options)
-    expected = plain_frank_wolfe(task, X, y, EPOCHS)
+    expected = plain_frank_wolfe(task, X, y, WIDTH[task], RADIUS[task], EPOCHS)
     np.testing.assert_allclose(iterates, expected, atol=1e-9 * RADIUS[task])
     np.testing.assert_allclose(result.W.to_dense(), expected[-1], atol=1e-9 * RADIUS[task])
     assert result.plan.representation == form
@@ -93,7 +73,7 @@ def test_a_compression_on_the_way_changes_nothing(
     ranks = result.history.column("rank")
     assert ranks[REBUILT_EVERY - 2] > min(X.shape)  # atoms pile up, until they are merged
     assert ranks[REBUILT_EVERY - 1] <= min(X.shape)
-    expected = plain_frank_wolfe(task, X, y, epochs)
+    expected = plain_frank_wolfe(task, X, y, WIDTH[task], RADIUS[task], epochs)
     np.testing.assert_allclose(iterates, expected, atol=1e-7 * RADIUS[task])
 
 

@@ -20,7 +20,7 @@ def curved_pairs(count: int) -> Pairs:
     return [(dx, HESSIAN @ dx) for dx in changes]
 
 
-def memory_of(pairs: Pairs, size: int = SIZE) -> Memory:
+def memory_of(pairs: Pairs, size: int = SIZE) -> LBFGS:
     memory = LBFGS(size)
     for dx, dg in pairs:
         memory.remember(dx, dg)

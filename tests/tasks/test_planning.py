@@ -8,10 +8,18 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
-from dfwtrace.tasks.planning import Workload, choose, estimate, free_memory
+from dfwtrace.tasks.features.factored import FactoredTask
+from dfwtrace.tasks.features.gram import GramTask
+from dfwtrace.tasks.features.implicit import DenseTask, ImplicitTask
+from dfwtrace.tasks.planning import Workload, choose, free_memory
 
-ALL = dt.LeastSquares.representations
-SCORES = dt.Multinomial.representations
+ALL = {
+    "gram": GramTask.estimate,
+    "implicit": ImplicitTask.estimate,
+    "dense": DenseTask.estimate,
+    "factored": FactoredTask.estimate,
+}
+SCORES = {name: ALL[name] for name in dt.Multinomial.representations}
 WORKLOAD = Workload(
     n=100_000,
     d=300,
@@ -35,7 +43,7 @@ def test_many_rows_are_summed_once() -> None:
 def test_many_features_and_few_rows_are_not() -> None:
     wide = replace(WORKLOAD, n=500, d=20_000, m=20_000, stored=500 * 20_000)
     assert choose(ALL, wide, "auto", None).representation == "implicit"
-    assert estimate("implicit", wide).memory < 8 * 20_000**2
+    assert ALL["implicit"](wide).memory < 8 * 20_000**2
 
 
 def test_scores_are_kept_where_they_fit() -> None:
@@ -53,7 +61,7 @@ def test_scores_are_rebuilt_where_they_do_not_fit() -> None:
 
 def test_smallest_is_taken_where_nothing_fits() -> None:
     plan = choose(SCORES, WORKLOAD, "auto", 1000.0)
-    smallest = min(SCORES, key=lambda name: plan.costs[name].memory)
+    smallest = min(SCORES, key=lambda name: SCORES[name](WORKLOAD).memory)
     assert plan.representation == smallest
     assert "may not fit" in plan.reason
 
@@ -63,22 +71,22 @@ def test_what_was_asked_for_is_taken(name: str) -> None:
     plan = choose(ALL, WORKLOAD, name, 1000.0)
     assert plan.representation == name
     assert plan.reason == "asked for"
-    assert set(plan.costs) == set(ALL)
+    assert plan.costs == {other: ALL[other](WORKLOAD) for other in ALL}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_costs_grow_with_the_data(name: str) -> None:
-    base = estimate(name, WORKLOAD)
+    base = ALL[name](WORKLOAD)
     assert base.memory > 0.0
     assert base.total(100) == pytest.approx(base.setup + 100 * base.epoch)
-    wider = estimate(name, replace(WORKLOAD, m=600))
+    wider = ALL[name](replace(WORKLOAD, m=600))
     assert wider.memory >= base.memory
     assert wider.epoch > base.epoch
-    longer = estimate(name, replace(WORKLOAD, n=200_000, stored=200_000 * 300))
+    longer = ALL[name](replace(WORKLOAD, n=200_000, stored=200_000 * 300))
     assert longer.setup > base.setup
     # Only second moments are independent of the number of rows once they are summed.
     assert (longer.epoch > base.epoch) == (name != "gram")
-    assert estimate(name, replace(WORKLOAD, n_jobs=4)).setup < base.setup
+    assert ALL[name](replace(WORKLOAD, n_jobs=4)).setup < base.setup
 
 
 def test_explanation_has_memory_and_times_of_all_representations() -> None:
@@ -148,7 +156,7 @@ def test_free_memory_is_plausible() -> None:
 
 
 class Elsewhere:
-    """An engine of one's own, whose shards are not in this process."""
+    """A custom engine, whose shards are not in this process."""
 
     n_shards = 8
 
@@ -193,26 +201,24 @@ BLOCKS = replace(WORKLOAD, products=2.0, columns=16)
 
 @pytest.mark.parametrize("name", ALL)
 def test_blocks_cost_more_than_a_vector_and_less_than_their_vectors_apart(name: str) -> None:
-    one = estimate(name, replace(BLOCKS, columns=1))
-    block = estimate(name, BLOCKS)
-    wider = estimate(name, replace(BLOCKS, columns=64))
+    one = ALL[name](replace(BLOCKS, columns=1))
+    block = ALL[name](BLOCKS)
+    wider = ALL[name](replace(BLOCKS, columns=64))
     if name != "factored":  # whose rank follows from the columns, not from the epochs
         assert one.epoch <= block.epoch
         assert (one.memory, one.setup) == (block.memory, block.setup)
-        assert (
-            block.epoch < estimate(name, replace(BLOCKS, columns=1, products=2.0 * 16)).epoch * 16
-        )
+        assert block.epoch < ALL[name](replace(BLOCKS, columns=1, products=2.0 * 16)).epoch * 16
     assert block.epoch <= wider.epoch
     assert min(block.epoch, block.setup, block.memory) > 0.0
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_costs_of_blocks_grow_with_the_data(name: str) -> None:
-    base = estimate(name, BLOCKS)
-    longer = estimate(name, replace(BLOCKS, n=200_000, stored=200_000 * 300))
+    base = ALL[name](BLOCKS)
+    longer = ALL[name](replace(BLOCKS, n=200_000, stored=200_000 * 300))
     assert (longer.epoch > base.epoch) == (name != "gram")
-    assert estimate(name, replace(BLOCKS, m=600)).epoch > base.epoch
-    assert estimate(name, replace(BLOCKS, d=600, stored=100_000 * 600)).epoch > base.epoch
+    assert ALL[name](replace(BLOCKS, m=600)).epoch > base.epoch
+    assert ALL[name](replace(BLOCKS, d=600, stored=100_000 * 600)).epoch > base.epoch
 
 
 def test_blocks_are_multiplied_with_the_sums_of_many_rows_and_with_the_rows_of_few() -> None:

@@ -130,7 +130,7 @@ def changed(array: Any, place: Any = -1) -> Any:
 
 @pytest.mark.parametrize("n", [1, 10, ROWS_IN_BLOCK, 2 * ROWS_IN_BLOCK + 1])
 @pytest.mark.parametrize("layout", [np.asarray, np.asfortranarray])
-def test_a_digest_tells_any_change_of_a_dense_shard(n: int, layout: Any) -> None:
+def test_a_digest_changes_with_any_change_of_a_dense_shard(n: int, layout: Any) -> None:
     X, y = random_rows(n, 3), np.arange(float(n))
     original = digest(layout(X), y)
     assert len(original) == 16
@@ -149,16 +149,16 @@ def test_a_digest_tells_any_change_of_a_dense_shard(n: int, layout: Any) -> None
     assert original not in digests
 
 
-def test_a_digest_tells_any_change_of_a_sparse_shard() -> None:
+def test_a_digest_changes_with_any_change_of_a_sparse_shard() -> None:
     X, y = sp.csr_array(random_rows(30, 5)), np.arange(30)
     original = digest(X, y)
     assert original == digest(X.copy(), y.copy())
-    moved, told = X.copy(), X.copy()
+    moved, other_data = X.copy(), X.copy()
     moved.indices[0] = (moved.indices[0] + 1) % 5
-    told.data = changed(told.data)
+    other_data.data = changed(other_data.data)
     shifted = X.copy()
     shifted.indptr[1] = 0
-    digests = {digest(other, y) for other in (moved, told, shifted, X.toarray())}
+    digests = {digest(other, y) for other in (moved, other_data, shifted, X.toarray())}
     assert len(digests) == 4
     assert original not in digests
 

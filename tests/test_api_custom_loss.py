@@ -1,4 +1,4 @@
-"""A loss of the user's own, of some twenty lines, gets every representation, oracle and step."""
+"""A custom loss of some twenty lines gets every representation, oracle and step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.own_losses import Huber, SquaredHinge
+from tests.custom_losses import Huber, SquaredHinge
 
 import dfwtrace as dt
 
@@ -18,7 +18,7 @@ RADIUS = 2.0
 
 
 def huber(S: Any, Y: Any) -> tuple[float, Any]:
-    """Value and residual, written anew."""
+    """Value and residual, written again."""
     error = S - Y
     inside = np.abs(error) <= 1.0
     value = np.where(inside, 0.5 * error**2, np.abs(error) - 0.5)
@@ -54,7 +54,7 @@ def cases(multitask: tuple[Any, Any], multiclass: tuple[Any, Any]) -> dict[str, 
 @pytest.mark.parametrize("name", ["Huber", "squared hinge"])
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 @pytest.mark.parametrize("layout", [np.asarray, sp.csr_array])
-def test_a_loss_of_ones_own_follows_plain_numpy(
+def test_a_custom_loss_follows_plain_numpy(
     name: str, representation: str, layout: Any, cases: dict[str, Any]
 ) -> None:
     loss, plain, X, y, m = cases[name]
@@ -88,7 +88,7 @@ def test_its_line_search_only_descends(
     result = dt.solve(dt.ScoresTask(loss), X, y, **options)
     objectives = [result.objective_at_zero, *result.history.column("objective")]
     assert np.all(np.diff(objectives) <= 1e-9 * objectives[0])
-    assert objectives[-1] < 0.95 * objectives[0]
+    assert objectives[-1] < (1.0 if lmo == "sva" else 0.95) * objectives[0]  # SVA promises nothing
     assert result.objective == pytest.approx(plain(X @ result.W, y)[0], rel=1e-9)
 
 
@@ -127,3 +127,52 @@ def test_a_loss_without_curvature_runs_with_other_steps(multitask: tuple[Any, An
 def test_what_is_no_loss_is_refused(loss: Any, multitask: tuple[Any, Any]) -> None:
     with pytest.raises(TypeError, match="loss"):
         dt.solve(dt.ScoresTask(loss), *multitask, radius=1.0, epochs=1)
+
+
+# Weights and an intercept
+
+
+@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
+@pytest.mark.parametrize(("intercept", "step"), [(False, "harmonic"), (True, "linesearch")])
+def test_a_custom_loss_takes_weights_and_an_intercept(
+    form: str, intercept: bool, step: str, multitask: tuple[Any, Any]
+) -> None:
+    X, Y = multitask[0], 20.0 * multitask[1] + 1.0
+    weights = np.random.default_rng(0).integers(0, 4, len(X))
+    repeated = np.repeat(np.arange(len(X)), weights)
+    options: Any = {"radius": 2.0, "lmo": "naive", "step": step, "epochs": 8}
+    options |= {
+        "representation": form,
+        "intercept": intercept,
+        "engine": dt.LocalEngine(n_shards=2, n_jobs=1),
+    }
+    weighted, plain = (
+        dt.solve(dt.ScoresTask(Huber()), A, t, sample_weight=w, **options)
+        for A, t, w in ((X, Y, weights), (X[repeated], Y[repeated], None))
+    )
+    np.testing.assert_allclose(weighted.W.to_dense(), plain.W.to_dense(), atol=1e-5)
+    assert weighted.objective == pytest.approx(plain.objective, rel=1e-8)
+    b = 0.0 if weighted.intercept is None else weighted.intercept
+    error = X @ weighted.W.to_dense() + b - Y
+    sizes = np.abs(error)
+    value = weights @ np.where(sizes <= 1.0, 0.5 * sizes**2, sizes - 0.5).sum(axis=1)
+    assert weighted.objective == pytest.approx(float(value), rel=1e-10)
+    if intercept:  # no other b is better
+        np.testing.assert_allclose(weights @ np.clip(error, -1.0, 1.0), 0.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
+def test_a_loss_that_turns_labels_into_something_else_takes_weights(
+    form: str, multiclass: tuple[Any, Any]
+) -> None:
+    X, y = multiclass
+    weights = 1 + np.random.default_rng(0).integers(0, 4, len(X))
+    repeated = np.repeat(np.arange(len(X)), weights)
+    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
+    options |= {"engine": dt.LocalEngine(n_shards=2, n_jobs=1)}
+    weighted, plain = (
+        dt.solve(dt.ScoresTask(SquaredHinge()), A, t, sample_weight=w, **options)
+        for A, t, w in ((X, y, weights), (X[repeated], y[repeated], None))
+    )
+    np.testing.assert_allclose(weighted.W.to_dense(), plain.W.to_dense(), atol=1e-8)
+    assert weighted.objective == pytest.approx(plain.objective, rel=1e-9)

@@ -1,4 +1,4 @@
-"""Losses of the user's own, of some twenty lines each."""
+"""Custom losses, of some twenty lines each."""
 
 from __future__ import annotations
 

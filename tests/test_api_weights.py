@@ -1,4 +1,4 @@
-"""Rows that count more than once, or less: the same as so many rows."""
+"""Rows that count more than once, or less: the same as repeated rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.special import logsumexp
-from tests.own_losses import Huber, SquaredHinge
+from tests.problems import FORMS, Untouched
+from tests.truth import row_losses
 
 import dfwtrace as dt
 
@@ -16,7 +16,6 @@ TASKS: dict[str, dt.ScoresTask] = {
     "least squares": dt.LeastSquares(),
     "multinomial": dt.Multinomial(n_classes=4),
 }
-FORMS = [(name, form) for name, task in TASKS.items() for form in task.representations]
 ENGINE = dt.LocalEngine(n_shards=2, n_jobs=1)
 RADIUS = {"least squares": 0.5, "multinomial": 4.0}
 
@@ -29,10 +28,7 @@ def data(multitask: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
 
 def value_of(name: str, X: Any, y: Any, weights: Any, W: Any, b: Any = 0.0) -> float:
     """F in plain NumPy."""
-    S = X.astype(np.float64) @ W + b
-    if name == "least squares":
-        return float(weights @ (0.5 * np.square(S - y).sum(axis=1)))
-    return float(weights @ (logsumexp(S, axis=1) - S[np.arange(len(y)), y]))
+    return float(weights @ row_losses(name, X, y, W, b))
 
 
 def whole_weights(n: int, seed: int = 0) -> Any:
@@ -85,13 +81,7 @@ def test_whole_weights_are_repeated_rows(
     # The accelerated solver: the same optimum, to within both certificates.
     runs += [
         dt.solve(
-            TASKS[name],
-            layout(A),
-            t,
-            sample_weight=w,
-            solver="accelerated",
-            tol=1e-4,
-            **options,
+            TASKS[name], layout(A), t, sample_weight=w, solver="accelerated", tol=1e-4, **options
         )
         for A, t, w in ((X, y, weights), (X[repeated], y[repeated], None))
     ]
@@ -200,61 +190,7 @@ def test_targets_of_one_column_take_weights_too(multitask: tuple[Any, Any]) -> N
         np.testing.assert_allclose(flat.W.to_dense(), plain.W.to_dense(), atol=1e-9)
 
 
-# A loss of one's own
-
-
-@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
-@pytest.mark.parametrize(("intercept", "step"), [(False, "harmonic"), (True, "linesearch")])
-def test_a_loss_of_ones_own_takes_weights(
-    form: str, intercept: bool, step: str, multitask: tuple[Any, Any]
-) -> None:
-    X, Y = multitask[0], 20.0 * multitask[1] + 1.0
-    weights = whole_weights(len(X))
-    repeated = np.repeat(np.arange(len(X)), weights)
-    options: Any = {"radius": 2.0, "lmo": "naive", "step": step, "epochs": 8}
-    options |= {"representation": form, "intercept": intercept, "engine": ENGINE}
-    weighted, plain = (
-        dt.solve(dt.ScoresTask(Huber()), A, t, sample_weight=w, **options)
-        for A, t, w in ((X, Y, weights), (X[repeated], Y[repeated], None))
-    )
-    np.testing.assert_allclose(weighted.W.to_dense(), plain.W.to_dense(), atol=1e-5)
-    assert weighted.objective == pytest.approx(plain.objective, rel=1e-8)
-    b = 0.0 if weighted.intercept is None else weighted.intercept
-    error = np.abs(X @ weighted.W.to_dense() + b - Y)
-    value = weights @ np.where(error <= 1.0, 0.5 * error**2, error - 0.5).sum(axis=1)
-    assert weighted.objective == pytest.approx(float(value), rel=1e-10)
-
-
-@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
-def test_a_loss_that_turns_labels_into_something_else_takes_weights(
-    form: str, multiclass: tuple[Any, Any]
-) -> None:
-    X, y = multiclass
-    weights = 1 + whole_weights(len(X))
-    repeated = np.repeat(np.arange(len(X)), weights)
-    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
-    options |= {"engine": ENGINE}
-    weighted, plain = (
-        dt.solve(dt.ScoresTask(SquaredHinge()), A, t, sample_weight=w, **options)
-        for A, t, w in ((X, y, weights), (X[repeated], y[repeated], None))
-    )
-    np.testing.assert_allclose(weighted.W.to_dense(), plain.W.to_dense(), atol=1e-8)
-    assert weighted.objective == pytest.approx(plain.objective, rel=1e-9)
-
-
 # Bad weights
-
-
-class Untouched(dt.LocalEngine):
-    def start(self, program: Any, rows: Any) -> Any:
-        raise AssertionError("work has begun")
-
-
-class Own:
-    def stats(self, shard: dt.Shard, W: dt.LowRankMatrix) -> Any:
-        raise AssertionError("work has begun")
-
-    update = stats
 
 
 def with_one(value: float) -> Any:
@@ -295,9 +231,16 @@ def test_bad_weights_are_refused_in_one_sentence_before_any_work(
         assert "\n" not in message
 
 
-def test_a_task_of_ones_own_is_told_that_it_takes_no_weights(multitask: tuple[Any, Any]) -> None:
-    with pytest.raises(TypeError, match=r"^sample_weight needs a task made of a loss on scores"):
-        dt.solve(Own(), *multitask, radius=1.0, sample_weight=np.ones(60), engine=Untouched())
+@pytest.mark.parametrize("option", [{"sample_weight": np.ones(60)}, {"intercept": True}])
+def test_a_custom_task_takes_neither_weights_nor_an_intercept(
+    option: dict[str, Any], multitask: tuple[Any, Any]
+) -> None:
+    class Custom(dt.Task[Any]):
+        """Has no scores, as far as anyone knows."""
+
+    words = rf"^{next(iter(option))} needs a task made of a loss on scores"
+    with pytest.raises(TypeError, match=words):
+        dt.solve(Custom(), *multitask, radius=1.0, engine=Untouched(), **option)
 
 
 def test_weights_do_not_stand_for_targets(multitask: tuple[Any, Any]) -> None:
