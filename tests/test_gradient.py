@@ -11,7 +11,7 @@ from scipy.sparse.linalg import svds
 from scipy.special import softmax
 
 from dfwtrace import LeastSquares, LowRankMatrix, Multinomial
-from dfwtrace.engines import Ledger, LocalWorkers
+from dfwtrace.engines import LocalWorkers
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.shards import split_rows
 from dfwtrace.tasks import ScoresTask, ShardProgram
@@ -44,7 +44,7 @@ def operator_of() -> Iterator[Build]:
             )
             stack.callback(workers.close)
             workers.build("stats", W.U, W.s, W.V)
-            return GradientOperator((D, M), Ledger(workers, workers.shard_rows))
+            return GradientOperator((D, M), workers)
 
         yield build
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.engines import Ledger
+from dfwtrace.engines import Workers
 from dfwtrace.finite import require_finite
 
 
@@ -16,7 +16,7 @@ class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class i
     Vectors and blocks of vectors go through the same rounds: ``G @ v``, ``G @ V``, ``G.T @ u``.
     """
 
-    def __init__(self, shape: tuple[int, int], workers: Ledger) -> None:
+    def __init__(self, shape: tuple[int, int], workers: Workers) -> None:
         super().__init__(np.dtype(np.float64), shape)
         self.workers = workers
         self.expected: tuple[int, int] | None = None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.engines import Engine, Ledger, LocalWorkers, single_threaded_blas
+from dfwtrace.engines import Engine, LocalWorkers, single_threaded_blas
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.result import Result
 from dfwtrace.rows import ArrayRows
@@ -157,7 +157,8 @@ def _along(
     results: dict[int, Result] = {}
     W = LowRankMatrix.zeros(setup.shape)
     for number in np.argsort(radii, kind="stable"):
-        result = run(setup, place.anew(), float(radii[number]), W, seed, limits)
+        place.workers.reset_accounting()
+        result = run(setup, place, float(radii[number]), W, seed, limits)
         if result.status == "interrupted":  # Ctrl-C ends the path, not one of its runs
             raise KeyboardInterrupt
         results[int(number)], W = result, result.W
@@ -183,7 +184,7 @@ def _gram_path(setup: Setup, radii: FloatArray, cut: _Cut, seed: int, limits: Li
         if near:
             about, means = about.about_means()
             centre = Centre(near[0][:d] + means.x, near[0][d:] + means.y)
-        here = Workplace(Ledger(LocalWorkers(program, [about]), rows), centre)
+        here = Workplace(LocalWorkers(program, [about], shard_rows=rows), centre)
         with closing(here):
             return _along(setup, here, radii, seed, limits)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.checkpoints import Checkpoint, Snapshots, fingerprint
-from dfwtrace.engines import Ledger
+from dfwtrace.engines import Workers
 from dfwtrace.history import History
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.progress import Aim, display
@@ -116,7 +116,7 @@ def _intercept(centre: Centre | None, outcome: Outcome) -> FloatArray | None:
     return b if outcome.intercept is None else b + outcome.intercept
 
 
-def _rounds(workers: Ledger, epochs: int) -> History:
+def _rounds(workers: Workers, epochs: int) -> History:
     """A record for each round. Those after the last epoch were for the certificate of its W."""
     rounds = History()
     for made in workers.rounds:

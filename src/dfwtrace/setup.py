@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray, Matrix
-from dfwtrace.engines import Engine, Ledger, LocalEngine, LocalWorkers, SparkEngine, is_frame
+from dfwtrace.engines import Engine, LocalEngine, LocalWorkers, Workers, is_frame
 from dfwtrace.lowrank import LowRankMatrix
 from dfwtrace.planning import Plan, Workload, choose, free_memory
 from dfwtrace.rows import ArrayRows, Examined, Facts
@@ -77,13 +77,9 @@ class Workplace(NamedTuple):
     The mean of the targets is zero if b is learned along with W, and not told by the means.
     """
 
-    workers: Ledger
+    workers: Workers
     centre: Centre | None = None
     digests: Sequence[FloatArray] = ()  # of the shards' rows, if they were asked for
-
-    def anew(self) -> Workplace:
-        """The same, for another run: nothing is counted yet."""
-        return self._replace(workers=self.workers.anew())
 
     def close(self) -> None:
         self.workers.close()
@@ -114,7 +110,7 @@ def prepare(
         lacking = "rmatvec" if hasattr(task, "matvec") else "matvec"
         raise TypeError(f"task lacks the method {lacking!r}: products are needed on both sides.")
     if engine is None:
-        engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
+        engine = _spark_engine(X) if is_frame(X) else LocalEngine()
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
     for name, wanted in (("intercept", intercept), ("sample_weight", sample_weight is not None)):
@@ -150,6 +146,12 @@ def prepare(
     chosen = choose(names, workload, representation, free)
     form = task.represent(chosen.representation)
     return Setup(form, rows, solver, engine, chosen, bool(intercept), task.loss.smoothness)
+
+
+def _spark_engine(frame: Any) -> Engine:
+    from dfwtrace.engines import SparkEngine
+
+    return SparkEngine(frame.sparkSession)
 
 
 def _with_weights(X: Any, y: Any, columns: Columns, sample_weight: Any) -> tuple[Any, Any, Columns]:
@@ -248,27 +250,28 @@ def start_workers(setup: Setup, digested: bool = False) -> Workplace:
     """Workers for the run. Second moments are summed once; the rest then happens on the master."""
     program = ShardProgram(setup.task, setup.shape)
     workers = setup.engine.start(program, setup.rows)
-    ledger = Ledger(workers, workers.shard_rows)
     d, m = setup.shape
     try:
-        digests = ledger.gather("digest") if digested else ()
+        digests = workers.gather("digest") if digested else ()
         if not isinstance(setup.task, GramTask) or setup.solver.local:
-            centre = Centre(_means(ledger), np.zeros(m)) if setup.intercept else None
-            return Workplace(ledger, centre, digests)
+            centre = Centre(_means(workers), np.zeros(m)) if setup.intercept else None
+            return Workplace(workers, centre, digests)
         if setup.intercept:
-            near = centre_near_means(setup, ledger)
-            moments, means = Moments(ledger.sum("moments", near), (d + 1, m)).about_means()
+            near = centre_near_means(setup, workers)
+            moments, means = Moments(workers.sum("moments", near), (d + 1, m)).about_means()
             centre = Centre(near[:d] + means.x, near[d:] + means.y)
         else:
-            moments, centre = Moments(ledger.sum("moments"), setup.shape), None
-        ledger.hand_over(LocalWorkers(program, [moments]))
+            moments, centre = Moments(workers.sum("moments"), setup.shape), None
+        workers = LocalWorkers(program, [moments], shard_rows=workers.shard_rows).continue_from(
+            workers
+        )
     except BaseException:
-        ledger.close()
+        workers.close()
         raise
-    return Workplace(ledger, centre, digests)
+    return Workplace(workers, centre, digests)
 
 
-def centre_near_means(setup: Setup, workers: Any) -> FloatArray:
+def centre_near_means(setup: Setup, workers: Workers) -> FloatArray:
     """The means of features and targets, for moments about them. A sparse X stays where it is."""
     means = _means(workers)
     if setup.rows.facts.sparse:
@@ -276,7 +279,7 @@ def centre_near_means(setup: Setup, workers: Any) -> FloatArray:
     return means
 
 
-def _means(workers: Any) -> FloatArray:
+def _means(workers: Workers) -> FloatArray:
     sums = workers.sum("first_moments")
     if not sums[-1] > 0.0:
         raise ValueError("sample_weight must not be zero for all rows.")

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import kstest
 
 import dfwtrace as dt
-from dfwtrace.engines import Ledger, LocalWorkers
+from dfwtrace.engines import LocalWorkers
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lanczos import Pair
 from dfwtrace.lmo import SVA, Constant, Constants, Lanczos, Linear, Log, Naive, Power, Setting
@@ -43,7 +43,7 @@ def gradient_of() -> Iterator[Gradient]:
             stack.callback(workers.close)
             zero = dt.LowRankMatrix.zeros(shape)
             workers.build("stats", zero.U, zero.s, zero.V)
-            return GradientOperator(shape, Ledger(workers, workers.shard_rows))
+            return GradientOperator(shape, workers)
 
         yield build
 
@@ -164,7 +164,7 @@ def average_of(pairs: list[tuple[Array, Array]]) -> Pair:
     shards = [dt.Shard(j, np.concatenate(pair)[None], None) for j, pair in enumerate(pairs)]
     workers = LocalWorkers(SignedPairs(), shards)
     try:
-        return ask(SVA(), GradientOperator((d, m), Ledger(workers, workers.shard_rows)))
+        return ask(SVA(), GradientOperator((d, m), workers))
     finally:
         workers.close()
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 import dfwtrace as dt
-from dfwtrace.engines import Ledger, LocalWorkers
+from dfwtrace.engines import LocalWorkers
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lmo import (
     Adaptive,
@@ -56,7 +56,7 @@ def gradient_of() -> Iterator[Gradient]:
             stack.callback(workers.close)
             zero = dt.LowRankMatrix.zeros(G.shape)
             workers.build("stats", zero.U, zero.s, zero.V)
-            return GradientOperator(G.shape, Ledger(workers, workers.shard_rows))
+            return GradientOperator(G.shape, workers)
 
         yield build
 

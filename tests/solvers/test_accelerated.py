@@ -10,7 +10,6 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial
-from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
@@ -62,7 +61,7 @@ def run() -> Iterator[Run]:
             stack.callback(workers.close)
             single = features.dtype == np.float32
             problem = Problem(
-                Ledger(workers, workers.shard_rows),
+                workers,
                 (D, M),
                 radius,
                 precision=8.0 * float(np.finfo(np.float32 if single else np.float64).eps),
@@ -156,7 +155,7 @@ def test_the_optimum_at_zero_is_reached_from_elsewhere(run: Run) -> None:
     program = ShardProgram(task.represent("implicit"), (M, M))
     rows = ArrayRows.examined(eye, np.zeros((M, M)), Examiner(task))
     workers = LocalEngine(1, 1).start(program, rows)
-    problem = Problem(Ledger(workers, workers.shard_rows), (M, M), float(M))
+    problem = Problem(workers, (M, M), float(M))
     start = LowRankMatrix(eye, np.ones(M), eye)
     last = list(accelerated(problem, start, problem.begin(start), 20))[-1]
     workers.close()

@@ -8,7 +8,6 @@ import numpy.typing as npt
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial
-from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
@@ -37,7 +36,7 @@ def problem_of(task: ScoresTask, form: str, stack: ExitStack) -> Problem:
     rows = ArrayRows.examined(X, TARGETS[task.name], Examiner(task))
     workers = LocalEngine(3, 1).start(program, rows)
     stack.callback(workers.close)
-    return Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS)
+    return Problem(workers, (D, M), RADIUS)
 
 
 every_form = pytest.mark.parametrize("problem", CASES, ids=IDS, indirect=True)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, Multinomial
-from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
@@ -31,7 +30,7 @@ def problem(request: pytest.FixtureRequest) -> Iterator[Problem]:
     program = ShardProgram(task.represent("implicit"), (D, M))
     rows = ArrayRows.examined(X, TARGETS[task.name], Examiner(task))
     with closing(LocalEngine(3, 1).start(program, rows)) as workers:
-        yield Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS, tells_curvature=True)
+        yield Problem(workers, (D, M), RADIUS, tells_curvature=True)
 
 
 def start(problem: Problem, seed: int = 1) -> BallPoint:

@@ -9,7 +9,6 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, lmo, steps
-from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Iterate, Problem, frank_wolfe
@@ -71,7 +70,7 @@ def problem_of() -> Iterator[Build]:
             workers = LocalEngine(3, 1).start(program, rows)
             stack.callback(workers.close)
             problem = Problem(
-                Ledger(workers, workers.shard_rows),
+                workers,
                 shape,
                 radius or RADIUS[task.name],
                 quadratic=task.loss.quadratic,

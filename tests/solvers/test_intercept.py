@@ -11,7 +11,7 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial
-from dfwtrace.engines import Ledger
+from dfwtrace.engines import Workers
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Intercept
@@ -31,27 +31,26 @@ TARGETS: dict[str, Any] = {
 W = LowRankMatrix(rng.standard_normal((D, 2)), [0.5, 0.2], rng.standard_normal((M, 2)))
 FAR = LowRankMatrix(rng.standard_normal((D, 2)), [3.0, 1.0], rng.standard_normal((M, 2)))
 
-Build = Callable[..., tuple[Intercept, Ledger]]
+Build = Callable[..., tuple[Intercept, Workers]]
 
 
 @pytest.fixture
 def intercept_of() -> Iterator[Build]:
     with ExitStack() as stack:
 
-        def build(kind: str, form: str) -> tuple[Intercept, Ledger]:
+        def build(kind: str, form: str) -> tuple[Intercept, Workers]:
             task = LeastSquares() if kind == "ls" else Multinomial()
             program = ShardProgram(task.represent(form), (D, M))
             rows = ArrayRows.examined(X, TARGETS[kind], Examiner(task))
             workers = LocalEngine(3, 1).start(program, rows)
             stack.callback(workers.close)
-            ledger = Ledger(workers, workers.shard_rows)
-            return Intercept(ledger, M, CENTRE, task.loss.smoothness, PRECISION), ledger
+            return Intercept(workers, M, CENTRE, task.loss.smoothness, PRECISION), workers
 
         yield build
 
 
-def go_to(intercept: Intercept, ledger: Ledger, at: LowRankMatrix) -> None:
-    ledger.build("stats", at.U, at.s, at.V, intercept.b, intercept.centre)
+def go_to(intercept: Intercept, workers: Workers, at: LowRankMatrix) -> None:
+    workers.build("stats", at.U, at.s, at.V, intercept.b, intercept.centre)
     intercept.settle()
 
 
@@ -67,15 +66,15 @@ def plain(kind: str, at: LowRankMatrix, b: Any) -> tuple[float, float, Any]:
     return value, float(np.vdot(S, R)), R.sum(axis=0)
 
 
-def methods(ledger: Ledger) -> list[str]:
-    return [made.method for made in ledger.rounds]
+def methods(workers: Workers) -> list[str]:
+    return [made.method for made in workers.rounds]
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
 def test_b_is_where_its_gradient_vanishes(kind: str, form: str, intercept_of: Build) -> None:
-    intercept, ledger = intercept_of(kind, form)
+    intercept, workers = intercept_of(kind, form)
     for at in (LowRankMatrix.zeros((D, M)), W, FAR, W):
-        go_to(intercept, ledger, at)
+        go_to(intercept, workers, at)
         value, inner, gradient = plain(kind, at, intercept.b)
         np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
         assert intercept.objective == pytest.approx(value, rel=1e-12)
@@ -83,61 +82,61 @@ def test_b_is_where_its_gradient_vanishes(kind: str, form: str, intercept_of: Bu
 
 
 def test_the_mean_is_best_for_least_squares_in_one_step(intercept_of: Build) -> None:
-    intercept, ledger = intercept_of("ls", "implicit")
+    intercept, workers = intercept_of("ls", "implicit")
     for at in (W, FAR):
-        ledger.rounds.clear()
-        go_to(intercept, ledger, at)
+        workers.rounds.clear()
+        go_to(intercept, workers, at)
         np.testing.assert_allclose(intercept.b, TARGETS["ls"].mean(axis=0), atol=1e-12)
-        assert methods(ledger).count("shift") <= 1
+        assert methods(workers).count("shift") <= 1
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
 def test_where_b_is_best_it_does_not_move(kind: str, form: str, intercept_of: Build) -> None:
-    intercept, ledger = intercept_of(kind, form)
-    go_to(intercept, ledger, W)
+    intercept, workers = intercept_of(kind, form)
+    go_to(intercept, workers, W)
     b = intercept.b.copy()
-    ledger.rounds.clear()
+    workers.rounds.clear()
     intercept.settle()
-    assert methods(ledger) == ["balance"]
+    assert methods(workers) == ["balance"]
     np.testing.assert_array_equal(intercept.b, b)
 
 
 @pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
 def test_a_b_nearby_takes_few_rounds(form: str, intercept_of: Build) -> None:
-    intercept, ledger = intercept_of("mn", form)
-    go_to(intercept, ledger, W)
+    intercept, workers = intercept_of("mn", form)
+    go_to(intercept, workers, W)
     nearby = LowRankMatrix(W.U, 1.001 * W.s, W.V)
-    ledger.rounds.clear()
-    go_to(intercept, ledger, nearby)
-    assert methods(ledger).count("shift") <= 8
+    workers.rounds.clear()
+    go_to(intercept, workers, nearby)
+    assert methods(workers).count("shift") <= 8
 
 
 @pytest.mark.parametrize("far", [-30.0, 30.0])
 def test_a_start_far_from_the_best_is_left(far: float, intercept_of: Build) -> None:
-    intercept, ledger = intercept_of("mn", "implicit")
+    intercept, workers = intercept_of("mn", "implicit")
     intercept.b = np.array([far, -far, 0.0, far])
-    go_to(intercept, ledger, W)
+    go_to(intercept, workers, W)
     np.testing.assert_allclose(plain("mn", W, intercept.b)[2], 0.0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
 def test_a_run_that_goes_on_takes_the_same_steps(kind: str, form: str, intercept_of: Build) -> None:
-    (first, ledger), (second, other) = intercept_of(kind, form), intercept_of(kind, form)
-    go_to(first, ledger, W)
+    (first, one), (second, other) = intercept_of(kind, form), intercept_of(kind, form)
+    go_to(first, one, W)
     second.restore(first.memory())
     assert (second.objective, second.inner) == (first.objective, first.inner)
-    for intercept, workers in ((first, ledger), (second, other)):
+    for intercept, workers in ((first, one), (second, other)):
         workers.rounds.clear()
         go_to(intercept, workers, FAR)
     np.testing.assert_array_equal(second.b, first.b)
-    assert methods(other) == methods(ledger)
+    assert methods(other) == methods(one)
 
 
 def test_numbers_that_are_not_finite_are_named(intercept_of: Build) -> None:
-    intercept, ledger = intercept_of("ls", "implicit")
+    intercept, workers = intercept_of("ls", "implicit")
     intercept.b = np.full(M, 1e200)
     with (
         np.errstate(over="ignore"),
         pytest.raises(ArithmeticError, match="objective or its gradient is not"),
     ):
-        go_to(intercept, ledger, W)
+        go_to(intercept, workers, W)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix
-from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
@@ -29,7 +28,7 @@ def test_what_lies_beyond_the_known_vectors_is_found(form: str, orthonormal: boo
     program = ShardProgram(LeastSquares().represent(form), (D, M))
     known = V[:, :3] if orthonormal else V[:, :3] @ rng.standard_normal((3, 4))
     with closing(LocalEngine(2, 1).start(program, rows)) as workers:
-        problem = Problem(Ledger(workers, workers.shard_rows), (D, M), 1.0)
+        problem = Problem(workers, (D, M), 1.0)
         problem.restart(LowRankMatrix.zeros((D, M)))
         found = beyond(problem.gradient, known, rng.standard_normal((M, 2)), 3)
         first = beyond(problem.gradient, known[:, :0], rng.standard_normal((M, 1)), 20)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, solve
-from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
@@ -70,8 +69,7 @@ def problem_with(X: Array, task: ScoresTask, form: str, tells: bool = True) -> I
     rows = ArrayRows.examined(X, y, Examiner(task))
     workers = LocalEngine(3, 1).start(ShardProgram(task.represent(form), shape), rows)
     try:
-        ledger = Ledger(workers, workers.shard_rows)
-        problem = Problem(ledger, shape, 1.0, tells_curvature=tells)
+        problem = Problem(workers, shape, 1.0, tells_curvature=tells)
         problem.restart(LowRankMatrix.zeros(shape))
         yield problem
     finally:

@@ -10,7 +10,6 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, RankOne, certificate
-from dfwtrace.engines import Ledger
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
 from dfwtrace.solvers import Problem
@@ -42,8 +41,7 @@ def problem_of() -> Iterator[Build]:
             rows = ArrayRows.examined(features, y, Examiner(task))
             workers = LocalEngine(4, 2).start(program, rows)
             stack.callback(workers.close)
-            ledger = Ledger(workers, workers.shard_rows)
-            return Problem(ledger, shape, RADIUS, quadratic=task.loss.quadratic)
+            return Problem(workers, shape, RADIUS, quadratic=task.loss.quadratic)
 
         yield build
 

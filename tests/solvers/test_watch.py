@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 
 from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, lmo, steps
-from dfwtrace.engines import Ledger
 from dfwtrace.progress import Quiet
 from dfwtrace.rows import ArrayRows
 from dfwtrace.setup import Examiner
@@ -81,7 +80,7 @@ def follow() -> Iterator[Follow]:
             rows = ArrayRows.examined(X, Y, Examiner(task))
             workers = LocalEngine(2, 1).start(program, rows)
             stack.callback(workers.close)
-            problem = Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS, quadratic=True)
+            problem = Problem(workers, (D, M), RADIUS, quadratic=True)
             W = LowRankMatrix.zeros((D, M))
             value = problem.begin(W)
             problem.workers.take()
@@ -361,7 +360,7 @@ def test_objective_that_overflows_is_an_error(follow: Follow) -> None:
     rows = ArrayRows.examined(features, targets, Examiner(task))
     workers = LocalEngine(1, 1).start(ShardProgram(task.represent("implicit"), (2, 2)), rows)
     try:
-        problem = Problem(Ledger(workers, workers.shard_rows), (2, 2), 1e20, quadratic=True)
+        problem = Problem(workers, (2, 2), 1e20, quadratic=True)
         W = LowRankMatrix.zeros((2, 2))
         value = problem.begin(W)
         oracle = lmo.Naive().begin(problem.setting())

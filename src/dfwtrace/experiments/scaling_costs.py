@@ -19,8 +19,8 @@ import numpy as np
 from dfwtrace._typing import FloatArray
 from dfwtrace.datasets import make_multiclass
 from dfwtrace.engines import SparkEngine, TreeSum
-from dfwtrace.engines.resident.service import unpack_reply
 from dfwtrace.engines.resident.wire import Kind, pack, receive, send, tune
+from dfwtrace.engines.resident.worker import unpack_reply
 from dfwtrace.experiments.scaling_model import Compute, Costs, Exchange, exchanges
 from dfwtrace.result import Result
 from dfwtrace.solving import solve

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.engines import Ledger
+from dfwtrace.engines import Workers
 from dfwtrace.finite import require_finite
 from dfwtrace.solvers.quasi_newton import Memory
 
@@ -40,7 +40,7 @@ class Intercept:
 
     Parameters
     ----------
-    workers : Ledger
+    workers : Workers
     width : int
         m, the length of b.
     centre : array
@@ -59,7 +59,7 @@ class Intercept:
 
     def __init__(
         self,
-        workers: Ledger,
+        workers: Workers,
         width: int,
         centre: FloatArray,
         smoothness: float,

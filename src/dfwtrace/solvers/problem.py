@@ -11,7 +11,7 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.certificate import FAILURE_PROBABILITY, Certificate, certify
-from dfwtrace.engines import Ledger
+from dfwtrace.engines import Workers
 from dfwtrace.finite import require_finite
 from dfwtrace.gradient import GradientOperator
 from dfwtrace.lanczos import GolubKahan
@@ -45,7 +45,7 @@ class Problem:
 
     Parameters
     ----------
-    workers : Ledger
+    workers : Workers
         Workers that run a `ShardProgram`.
     shape : (d, m)
     radius : float
@@ -68,7 +68,7 @@ class Problem:
 
     def __init__(
         self,
-        workers: Ledger,
+        workers: Workers,
         shape: tuple[int, int],
         radius: float,
         *,

@@ -15,7 +15,7 @@ from tests.clusters import wait_until_gone
 from tests.engines.spark.runs import frame_of
 
 import dfwtrace as dt
-from dfwtrace.engines.resident import lines
+from dfwtrace.engines.resident import links
 
 N_SHARDS = 4
 OPTIONS: dict[str, Any] = {
@@ -147,7 +147,7 @@ def test_a_process_that_has_stopped_is_noticed_without_a_time_limit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lines, "SILENCE", 5.0)
+    monkeypatch.setattr(links, "SILENCE", 5.0)
     engine = dt.SparkEngine(spark, N_SHARDS, 2, max_restarts=20)
     task = Sabotaged("stop", ["linesearch"], tmp_path)
     assert_same_run(dt.solve(task, *data, engine=engine, **OPTIONS), undisturbed)

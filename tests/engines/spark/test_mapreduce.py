@@ -23,7 +23,7 @@ from tests.engines.spark.tallies import (
 
 import dfwtrace as dt
 from dfwtrace.engines import Engine
-from dfwtrace.engines.spark.mapreduce.tasks import added_along_tree, tree_levels
+from dfwtrace.engines.spark.mapreduce import add_along_tree, tree_levels
 from dfwtrace.engines.tree import Node, TreeSum
 from dfwtrace.setup import Examiner
 
@@ -157,7 +157,7 @@ def test_any_tree_gives_the_bits_of_the_fixed_one(
     spark: SparkSession, n_shards: int, depth: int
 ) -> None:
     replies = spark.sparkContext.parallelize(range(n_shards), n_shards)
-    sums = added_along_tree(replies.mapPartitionsWithIndex(vector), n_shards, depth).collect()
+    sums = add_along_tree(replies.mapPartitionsWithIndex(vector), n_shards, depth).collect()
     assert len(sums) == tree_levels(n_shards, depth)[-1]
     expected, total = TreeSum(n_shards), TreeSum(n_shards)
     for index in range(n_shards):

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 from tests.engines.spark.runs import as_they_are, assert_same_shards
 
-from dfwtrace.engines.failures import RowsChangedError
+from dfwtrace.engines.base import RowsChangedError
 from dfwtrace.engines.spark import packing
-from dfwtrace.engines.spark.assembling import assemble
-from dfwtrace.engines.spark.packing import pack, pack_batches
-from dfwtrace.engines.spark.reading import choose_columns
+from dfwtrace.engines.spark.dataframe import choose_columns
+from dfwtrace.engines.spark.packing import assemble, pack, pack_batches
 from dfwtrace.rows import ArrayRows, Examined, Facts
 from dfwtrace.shards import Shard, shard_bounds, split_rows
 

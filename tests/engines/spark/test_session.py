@@ -12,7 +12,8 @@ import pytest
 from tests.engines.spark.runs import told
 
 import dfwtrace as dt
-from dfwtrace.engines.spark.session import Cluster, is_frame
+from dfwtrace.engines import is_frame
+from dfwtrace.engines.spark.session import Cluster
 
 
 def run(code: str, **environment: str) -> str:

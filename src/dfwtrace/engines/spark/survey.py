@@ -1,4 +1,4 @@
-"""A first look through a DataFrame's rows, where they are: what is refused, and what is known."""
+"""The first pass over a DataFrame's rows, where they are: checks them and measures them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.engines.spark.cells import BadRowsError, uneven
-from dfwtrace.engines.spark.reading import Reading, choose_columns, partition_here, row_place
+from dfwtrace.engines.spark.dataframe import (
+    BadRowsError,
+    Reading,
+    choose_columns,
+    row_place,
+    this_partition,
+    uneven,
+)
 from dfwtrace.rows import Examine, Facts, Targets
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ def survey(
     examine: Examine,
     collect: Callable[[DataFrame], list[Row]] | None = None,
 ) -> FrameRows:
-    """Look through all rows in one Spark job; one small row of each partition comes back.
+    """Check and measure all rows in one Spark job; one small row of each partition comes back.
 
     Parameters
     ----------
@@ -71,13 +77,23 @@ def survey(
     Raises
     ------
     BadRowsError, ValueError, TypeError
-        What the first partition with bad rows has to say.
+        For the first partition with bad rows.
     """
     reading = choose_columns(frame.schema, features, label)
     chosen = reading.select(frame)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _survey_partition(batches, reading, examine)
+        import pyarrow as pa
+
+        partition = this_partition()
+        report = survey_batches(batches, reading, examine, partition)
+        if report is not None:
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "partition": pa.array([partition], pa.int32()),
+                    "report": pa.array([json.dumps(report)], pa.string()),
+                }
+            )
 
     reporting = chosen.mapInArrow(task, "partition int, report string")
     found = reporting.collect() if collect is None else collect(reporting)
@@ -101,24 +117,12 @@ def merge(reports: dict[int, dict[str, Any]], reading: Reading) -> tuple[Facts, 
     return total.facts(), tuple(counts)
 
 
-def _survey_partition(
-    batches: Iterator[pa.RecordBatch], reading: Reading, examine: Examine
-) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    partition = partition_here()
-    report = survey_batches(batches, reading, examine, partition)
-    if report is not None:
-        columns = [pa.array([partition], pa.int32()), pa.array([json.dumps(report)], pa.string())]
-        yield pa.RecordBatch.from_arrays(columns, ["partition", "report"])
-
-
 def survey_batches(
     batches: Iterator[pa.RecordBatch], reading: Reading, examine: Examine, partition: int
 ) -> dict[str, Any] | None:
     """One partition's report, fit for JSON: its sizes, or what was refused; None without rows.
 
-    A refusal is told and not raised: Spark would wrap it in its own traceback, and try again.
+    A refusal is returned and not raised: Spark would wrap it in its own traceback, and try again.
     """
     total: _Sizes | None = None
     try:
@@ -132,7 +136,7 @@ def survey_batches(
 
 
 def _with_column(message: str, reading: Reading) -> str:
-    """A task's sentence on X or y, with the column where that is."""
+    """A task's sentence about X or y, with the name of the column."""
     source = {"X ": reading.features, "y ": reading.label}.get(message[:2])
     if source is None:
         return message

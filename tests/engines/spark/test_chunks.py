@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dfwtrace.engines.spark.mapreduce.parcels import parcel, unparcel
+from dfwtrace.engines.spark.mapreduce import from_chunks, to_chunks
 from dfwtrace.shards import RowBlocks, Shard, split_rows
 
 
@@ -16,7 +16,7 @@ def test_a_shard_keeps_its_layout_on_the_way() -> None:
     X = np.arange(60_000.0).reshape(300, 200)
     for layout in (X, sp.csr_array(X)):
         for shard in split_rows(layout, np.arange(300.0), 3):
-            there: Shard = unparcel(parcel(shard))
+            there: Shard = from_chunks(to_chunks(shard))
             assert there.digest() == shard.digest()
             if sp.issparse(layout):
                 assert there.X.indices.dtype == shard.X.indices.dtype
@@ -26,8 +26,8 @@ def test_a_shard_keeps_its_layout_on_the_way() -> None:
 
 
 def test_a_parcel_must_be_whole() -> None:
-    with pytest.raises(ValueError, match="more pieces"):
-        unparcel([*parcel(1), b"more"])
+    with pytest.raises(ValueError, match="more chunks"):
+        from_chunks([*to_chunks(1), b"more"])
 
 
 def test_blocks_of_rows_travel_once() -> None:

@@ -1,16 +1,16 @@
-"""Which columns of a Spark DataFrame are read, and as what."""
+"""Which columns of a Spark DataFrame are read, and how their cells become NumPy arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.engines.spark.cells import Column, Place, side_by_side
 from dfwtrace.validation import describe
 
 if TYPE_CHECKING:
@@ -18,8 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
+#: Says where a row of a batch is, for error messages.
+Place = Callable[[int], str]
+#: Columns of numbers, or one column of arrays or of MLlib vectors.
+ColumnKind = Literal["numbers", "array", "vector"]
+
 _NUMBERS = ("float", "double", "tinyint", "smallint", "int", "bigint", "boolean")
 _NAMES_LISTED = 20
+
+
+class BadRowsError(ValueError):
+    """Rows that cannot be used: nulls, NaN or infinity, or rows that differ in length."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,6 @@ class Source:
         The argument that named the columns, for error messages.
     names : tuple of str
     kind : {"numbers", "array", "vector"}
-        One or more columns of numbers, or one column of arrays or of MLlib vectors.
     slots : tuple of int
         The places of the columns in the batches that are read.
     alone : bool
@@ -41,7 +49,7 @@ class Source:
 
     argument: str
     names: tuple[str, ...]
-    kind: Literal["numbers", "array", "vector"]
+    kind: ColumnKind
     slots: tuple[int, ...]
     alone: bool
 
@@ -54,12 +62,16 @@ class Source:
     def read(self, batch: pa.RecordBatch, place: Place) -> Matrix:
         """The batch's rows of these columns, an array or a CSR matrix of two dimensions."""
         columns = [
-            Column(batch.column(slot), self.argument, name, place)
+            _Cells(batch.column(slot), self.argument, name, place)
             for slot, name in zip(self.slots, self.names, strict=True)
         ]
-        if self.kind == "numbers":
-            return side_by_side([column.numbers() for column in columns])
-        return columns[0].vectors() if self.kind == "vector" else columns[0].arrays()
+        if self.kind == "vector":
+            return columns[0].vectors()
+        if self.kind == "array":
+            return columns[0].arrays()
+        if len(columns) == 1:
+            return columns[0].numbers()[:, None]
+        return np.column_stack([column.numbers() for column in columns])
 
 
 @dataclass(frozen=True)
@@ -95,24 +107,9 @@ class Reading:
     ) -> tuple[Matrix, Array | None]:
         """X and y of a batch of the columns `names`, in Arrow's own memory where it allows that.
 
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            At least one row.
-        place : callable, optional
-            Tells where row i of the batch is, for error messages.
-
-        Returns
-        -------
-        X : array, or csr_array if any row is a sparse vector
-            float32 or float64 as stored; whole numbers as int64. It may be read-only.
-        y : array or None
-            Of shape (n,) if one column of numbers was named, else (n, m).
-
-        Raises
-        ------
-        BadRowsError
-            If there are nulls, NaN, infinity, or rows that differ in length.
+        X is float32 or float64 as stored, whole numbers are int64; it is a csr_array if any row is
+        a sparse vector, and may be read-only. y has the shape (n,) if one column of numbers was
+        named, else (n, m). Raises BadRowsError.
         """
         X = self.features.read(batch, place)
         if self.label is None:
@@ -135,17 +132,27 @@ class Reading:
 
 
 def row_place(partition: int, start: int, row: int = 0) -> str:
-    """How error messages speak of a row of a DataFrame."""
+    """A row of a DataFrame, for error messages."""
     return f"row {start + row} of partition {partition}"
 
 
-def partition_here() -> int:
+def this_partition() -> int:
     """The partition that this Spark task works on."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None  # this is called within a task
     return int(context.partitionId())
+
+
+def uneven(
+    argument: str, name: str, width: int, place: str, other: int, elsewhere: str
+) -> BadRowsError:
+    """The refusal of rows that differ in length."""
+    return BadRowsError(
+        f"{argument} must have as many numbers in every row, but column {name!r} has {width} in "
+        f"{place} and {other} in {elsewhere}."
+    )
 
 
 def choose_columns(schema: StructType, features: Any, label: Any) -> Reading:
@@ -213,9 +220,7 @@ def _look_up(argument: str, name: str, schema: StructType) -> DataType:
     )
 
 
-def _kind(
-    argument: str, name: str, kind: DataType, listed: bool
-) -> Literal["numbers", "array", "vector"]:
+def _kind(argument: str, name: str, kind: DataType, listed: bool) -> ColumnKind:
     from pyspark.sql.types import ArrayType, DecimalType, UserDefinedType
 
     if kind.simpleString() in _NUMBERS:
@@ -237,3 +242,127 @@ def _kind(
         advice = ": name it by itself, not in a list"
     type_name = "a vector" if vector else kind.simpleString()
     raise TypeError(f"{argument} must name {wanted}, but column {name!r} is {type_name}{advice}.")
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """One column of a batch, with its names for error messages."""
+
+    cells: pa.Array
+    argument: str
+    name: str
+    place: Place
+
+    def numbers(self) -> Array:
+        self._refuse_null(self.cells)
+        return self._finite(_widened(self.cells))
+
+    def arrays(self) -> Array:
+        self._refuse_null(self.cells)
+        return self._rectangle(self.cells)
+
+    def vectors(self) -> Matrix:
+        """The struct behind VectorUDT: type (0 sparse, 1 dense), size, indices and values."""
+        self._refuse_null(self.cells)
+        kinds, sizes, indices, values = (self.cells.field(i) for i in range(4))
+        dense = kinds.to_numpy() == 1
+        if dense.all():
+            return self._rectangle(values)
+        bounds, data = _bounds(values), _inner(values).to_numpy()
+        lengths, columns = np.diff(bounds), _inner(indices).to_numpy()
+        widths = np.where(dense, lengths, sizes.fill_null(0).to_numpy())
+        self._refuse_uneven(widths)
+        self._refuse_invalid(np.diff(_bounds(indices)) != np.where(dense, 0, lengths))
+        self._finite(data, bounds)
+        if dense.any():
+            bounds, columns, data = _sparsified(dense, lengths, columns, data)
+        self._refuse_invalid(_rows_with((columns < 0) | (columns >= widths[0]), bounds))
+        X = sp.csr_array((data, columns, bounds), shape=(len(dense), int(widths[0])))
+        return X if X.has_sorted_indices else X.sorted_indices()
+
+    def _rectangle(self, lists: pa.Array) -> Array:
+        bounds, values = _bounds(lists), _inner(lists)
+        if values.null_count:
+            self._refuse_first(_rows_with(_nulls(values), bounds), "hold no nulls", "holds one")
+        self._refuse_uneven(np.diff(bounds))
+        return self._finite(_widened(values).reshape(len(lists), -1))
+
+    def _refuse_null(self, cells: pa.Array) -> None:
+        if cells.null_count:
+            self._refuse_first(_nulls(cells), "hold no nulls", "holds one")
+
+    def _refuse_invalid(self, bad: Array) -> None:
+        self._refuse_first(bad, "hold valid vectors", "holds an invalid one")
+
+    def _refuse_uneven(self, widths: Array) -> None:
+        self._refuse_first(widths == 0, "have at least one number in a row", "has none")
+        if (widths != widths[0]).any():
+            row = int(np.argmax(widths != widths[0]))
+            first, other = int(widths[0]), int(widths[row])
+            raise uneven(self.argument, self.name, first, self.place(0), other, self.place(row))
+
+    def _finite(self, values: Array, bounds: Array | None = None) -> Array:
+        """The values, checked. A sum is finite if all are; only else every one is looked at."""
+        if values.dtype.kind != "f":
+            return values
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(values.sum()):
+                return values
+        rows = np.arange(len(values) + 1) if bounds is None else bounds
+        flat = values.reshape(len(values), -1)
+        for kind, test in (("NaN", np.isnan), ("infinity", np.isinf)):
+            bad = np.asarray(test(flat).any(axis=1))
+            self._refuse_first(_rows_with(bad, rows), "be finite", f"holds {kind}")
+        return values
+
+    def _refuse_first(self, bad: Array, duty: str, fault: str) -> None:
+        if bad.any():
+            where = self.place(int(np.argmax(bad)))
+            raise BadRowsError(
+                f"{self.argument} must {duty}, but column {self.name!r} {fault} in {where}."
+            )
+
+
+def _widened(values: pa.Array) -> Array:
+    """Numbers of an Arrow array without nulls: floating ones as they are, whole ones as int64."""
+    numbers: Array = values.to_numpy(zero_copy_only=False)  # only bits are copied
+    return numbers.astype(np.int64, copy=False) if numbers.dtype.kind == "i" else numbers
+
+
+def _bounds(lists: pa.Array) -> Array:
+    """Where the rows of an Arrow array of lists begin and end, counted from the first of them."""
+    bounds: Array = lists.offsets.to_numpy() - lists.offsets[0].as_py()
+    return bounds
+
+
+def _inner(lists: pa.Array) -> pa.Array:
+    """The values of all rows of an Arrow array of lists, which may itself be a slice of others."""
+    offsets = lists.offsets
+    start, stop = offsets[0].as_py(), offsets[-1].as_py()
+    return lists.values.slice(start, stop - start)
+
+
+def _nulls(values: pa.Array) -> Array:
+    nulls: Array = values.is_null().to_numpy(zero_copy_only=False)
+    return nulls
+
+
+def _rows_with(marked: Array, bounds: Array) -> Array:
+    """For each row whether any of its values, bounds[i]..bounds[i+1], is marked."""
+    rows = np.zeros(len(bounds) - 1, bool)
+    rows[np.searchsorted(bounds, np.flatnonzero(marked), side="right") - 1] = True
+    return rows
+
+
+def _sparsified(
+    dense: Array, lengths: Array, columns: Array, data: Array
+) -> tuple[Array, Array, Array]:
+    """CSR arrays of rows of both kinds: dense ones lose their zeros, sparse ones stay as stored."""
+    row_of = np.repeat(np.arange(len(dense)), lengths)
+    starts = np.cumsum(lengths) - lengths
+    every_column = (np.arange(len(data)) - starts[row_of]).astype(np.int32)
+    every_column[~dense[row_of]] = columns  # dense rows have no indices of their own
+    kept = ~dense[row_of] | (data != 0)
+    counts = np.bincount(row_of[kept], minlength=len(dense))
+    bounds = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    return bounds, every_column[kept], data[kept]
