@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 
 from dfwtrace.engines.spark.mapreduce import from_chunks, to_chunks
@@ -23,11 +22,6 @@ def test_a_shard_keeps_its_layout_on_the_way() -> None:
                 continue
             assert there.X.flags.writeable
             assert there.X.flags.c_contiguous
-
-
-def test_a_parcel_must_be_whole() -> None:
-    with pytest.raises(ValueError, match="more chunks"):
-        from_chunks([*to_chunks(1), b"more"])
 
 
 def test_blocks_of_rows_travel_once() -> None:

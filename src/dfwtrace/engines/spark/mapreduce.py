@@ -12,9 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import numpy as np
-
-from dfwtrace._typing import Array, FloatArray
+from dfwtrace._typing import FloatArray
 from dfwtrace.engines.base import Args, Call, Cost, Workers
 from dfwtrace.engines.blas import single_threaded_blas
 from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
@@ -36,8 +34,6 @@ Outcome = TypeVar("Outcome")
 
 # Bytes of a chunk. Spark refuses an element of 2 GiB, and holds several in memory at once.
 _CHUNK_BYTES = 8 << 20
-# Arrays of at least so many bytes are copied straight from and to memory, beside the pickle.
-_LARGE_BYTES = 1 << 16
 
 
 class SparkMapReduceEngine:
@@ -508,42 +504,17 @@ class _Maximum:
 
 
 def to_chunks(thing: Any) -> Iterator[bytes]:
-    """An object as Spark stores it: sizes, the pickle, and the memory of large arrays.
+    """An object as Spark stores it: its pickle, cut into chunks.
 
     Examples
     --------
     >>> from_chunks(to_chunks({"state": 1.5}))
     {'state': 1.5}
     """
-    buffers: list[pickle.PickleBuffer] = []
-
-    def keep_inside(buffer: pickle.PickleBuffer) -> bool:
-        if buffer.raw().nbytes < _LARGE_BYTES:
-            return True
-        buffers.append(buffer)
-        return False
-
-    head = pickle.dumps(thing, protocol=5, buffer_callback=keep_inside)
-    parts = [memoryview(head), *(buffer.raw() for buffer in buffers)]
-    yield pickle.dumps([part.nbytes for part in parts])
-    for part in parts:
-        for start in range(0, part.nbytes, _CHUNK_BYTES):
-            yield bytes(part[start : start + _CHUNK_BYTES])
+    pickled = memoryview(pickle.dumps(thing, protocol=5))
+    return (bytes(pickled[at : at + _CHUNK_BYTES]) for at in range(0, len(pickled), _CHUNK_BYTES))
 
 
 def from_chunks(chunks: Iterable[bytes]) -> Any:
-    """The object that was cut into these chunks; its arrays can be written to."""
-    left = iter(chunks)
-    parts: list[Array] = []
-    for size in pickle.loads(next(left)):
-        part = np.empty(size, np.uint8)
-        filled = 0
-        while filled < size:
-            chunk = np.frombuffer(next(left), np.uint8)
-            part[filled : filled + chunk.size] = chunk
-            filled += chunk.size
-        parts.append(part)
-    for _ in left:  # Spark lets a Python worker live on only if it has read all that it was sent
-        raise ValueError("there are more chunks than there should be")
-    head, *buffers = parts
-    return pickle.loads(head.data, buffers=buffers)
+    """The object that was cut into these chunks."""
+    return pickle.loads(b"".join(chunks))
