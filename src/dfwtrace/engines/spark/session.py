@@ -305,7 +305,9 @@ def run_job(cluster: Cluster, description: str, action: Callable[[], Outcome]) -
 
 def check_python(message: str) -> None:
     """Say what to do if the workers' Python lacks packages or is of another version."""
-    lacking = re.search(rf"No module named '((?:{_PACKAGES})\b[\w.]*)'", message)
+    lacking = re.search(
+        rf"No (?:module named|package metadata was found for) '?((?:{_PACKAGES})\b[\w.]*)", message
+    )
     if lacking is not None:
         fault = f"has no {lacking[1]}"
     elif "PYTHON_VERSION_MISMATCH" in message:
