@@ -61,20 +61,8 @@ class LocalEngine:
 class ShardStates:
     """Shards of this process, their states, and the threads that run a program on them.
 
-    Parameters
-    ----------
-    program : object
-        Its methods run on the shards by name.
-    shards : sequence
-    n_jobs : int, default=1
-        Threads, the calling one included.
-    first, n_shards : int, optional
-        Of all `n_shards` shards, those from `first` on are here; by default, all are.
-
-    Attributes
-    ----------
-    seconds : float
-        That the last call took.
+    Of all `n_shards` shards, those from `first` on are here; by default, all are. `n_jobs` threads
+    include the calling one. `seconds` is what the last call took.
     """
 
     def __init__(
@@ -179,17 +167,12 @@ class ShardStates:
 
 
 class DeferredInterrupt:
-    """Within the block, the first Ctrl-C is only noted; it is raised at the block's end.
+    """Within the block, the first Ctrl-C is only `noted`; it is raised at the block's end.
 
     Python raises KeyboardInterrupt between any two instructions, also while a thread pool holds one
     of its locks, which nobody would then release. A second Ctrl-C is raised at once. In threads
     other than the main one, which no signal reaches, and where Ctrl-C is not Python's, nothing is
     done.
-
-    Attributes
-    ----------
-    noted : bool
-        Whether there was one: what takes long should end.
 
     Examples
     --------
@@ -228,19 +211,7 @@ class DeferredInterrupt:
 
 
 class LocalWorkers(Workers):
-    """Rounds over shards in this process.
-
-    Parameters
-    ----------
-    program : object
-        Its methods run on the shards by name.
-    shards : sequence
-        Or statistics of them, where `shard_rows` is given.
-    n_jobs : int, default=1
-        Threads, the calling one included.
-    shard_rows : list of int, default=None
-        Rows of the shards that are counted; by default, those of `shards`.
-    """
+    """Rounds over shards in this process, or over statistics of shards that have `shard_rows`."""
 
     def __init__(
         self,

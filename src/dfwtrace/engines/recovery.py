@@ -30,19 +30,9 @@ class UnreachableError(ConnectionError):
 
 
 class Restarts:
-    """Repeats what was lost, up to a limit.
+    """Repeats what was lost, up to a limit; `count` restarts so far.
 
-    Parameters
-    ----------
-    limit : int
-        Restarts that a run may have.
-    abandon : callable
-        Releases what is left after a loss, or after an error that ends the run.
-
-    Attributes
-    ----------
-    count : int
-        Restarts so far.
+    `abandon` releases what is left after a loss, or after an error that ends the run.
     """
 
     def __init__(self, limit: int, abandon: Callable[[], None]) -> None:

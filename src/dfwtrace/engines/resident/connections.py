@@ -130,14 +130,7 @@ class Listener:
     """Listens while workers join, and puts callers that know the secret into `callers`.
 
     Every caller has a thread of its own until it is known, so one that says nothing, or garbage,
-    holds nobody up.
-
-    Attributes
-    ----------
-    port : int
-    callers : queue of Caller
-    trouble : OSError or None
-        Why a caller could not be let in.
+    holds nobody up. `trouble` is why a caller could not be let in.
     """
 
     def __init__(self, bind: str, port: int, secret: bytes) -> None:

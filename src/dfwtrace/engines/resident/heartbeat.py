@@ -16,11 +16,8 @@ _PROGRESS = 0.05
 class Heartbeat:
     """Calls `send` once in a while, in a thread of its own.
 
-    Parameters
-    ----------
-    send : callable
-        Is given the seconds for which the worker has been at work without using the processor: a
-        thread that sleeps, or waits for a lock or for data, for ever.
+    It is given the seconds for which the worker has been at work without using the processor: a
+    thread that sleeps, or waits for a lock or for data, for ever.
     """
 
     def __init__(self, send: Callable[[float], None]) -> None:

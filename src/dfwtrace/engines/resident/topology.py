@@ -19,29 +19,16 @@ DRIVER = -1
 
 
 class JoinInfo(NamedTuple):
-    """What a worker must know to join; it travels with Spark's own task.
+    """What a worker must know to join; it travels with Spark's own task."""
 
-    Attributes
-    ----------
-    host, port
-        The driver's address, as workers reach it.
-    secret : bytes
-        Of this launch only.
-    n_workers, n_shards, fan_in : int
-    start_timeout : float
-        Seconds in which all workers must have joined; each tries for a quarter of them.
-    largest_message : int
-        Bytes of a frame at the most.
-    """
-
-    host: str
+    host: str  # the driver's address, as workers reach it
     port: int
-    secret: bytes
+    secret: bytes  # of this launch only
     n_workers: int
     n_shards: int
     fan_in: int
-    start_timeout: float
-    largest_message: int
+    start_timeout: float  # seconds to join; a worker tries for a quarter of them
+    largest_message: int  # bytes of a frame at the most
 
     def __repr__(self) -> str:  # the secret stays out of logs
         return f"JoinInfo({self.host}:{self.port}, {self.n_workers} workers)"

@@ -49,19 +49,7 @@ Load = Callable[[Callable[[], Frame]], list[Shard]]
 
 
 def serve(info: JoinInfo, index: int, program: object, load: Load, n_jobs: int) -> None:
-    """Be worker `index` until the driver says stop or goes away.
-
-    Parameters
-    ----------
-    info : JoinInfo
-    index : int
-        From 0; says which shards are this worker's.
-    program : object
-        Its methods run on the shards by name.
-    load : callable
-    n_jobs : int
-        Threads that shards may be worked on with.
-    """
+    """Be worker `index`, with `n_jobs` threads, until the driver says stop or goes away."""
     with ExitStack() as resources:
         control = _connect(info, info.host, info.port, resources)
         lock = threading.Lock()

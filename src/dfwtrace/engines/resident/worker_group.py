@@ -63,15 +63,8 @@ class Job(Protocol):
 class WorkerGroup:
     """Workers that have joined. Any failure ends the whole group: `abandon` it, launch another.
 
-    Parameters
-    ----------
-    info : JoinInfo
-    listener : Listener
-        Closed as soon as all workers have joined.
-    job : Job
-        Started here.
-    rows : callable, default=None
-        See `Rows`; without it, workers get their rows elsewhere.
+    The job is started here, and the listener closed as soon as all workers have joined. Without
+    `rows`, workers get theirs elsewhere.
     """
 
     def __init__(

@@ -14,19 +14,10 @@ from dfwtrace.engines.tree import Node, TreeSum
 
 
 class ResidentWorkers(Workers):
-    """Rounds with resident workers, whatever becomes of them.
+    """Rounds with resident workers, whatever becomes of them; `launch` starts a group.
 
     After a loss the new workers repeat the logged calls, so their states have the bits that the old
     ones had, which states built from the present W would not.
-
-    Parameters
-    ----------
-    launch : callable
-        Starts a group of workers.
-    max_restarts : int
-        Groups that may be lost in a run.
-    round_timeout : float or None
-        Seconds that a round may take.
     """
 
     def __init__(

@@ -33,25 +33,13 @@ class BadRowsError(ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """Where the features, or the targets, are.
+    """Where the features, or the targets, are."""
 
-    Attributes
-    ----------
-    argument : str
-        The argument that named the columns, for error messages.
-    names : tuple of str
-    kind : {"numbers", "array", "vector"}
-    slots : tuple of int
-        The places of the columns in the batches that are read.
-    alone : bool
-        True if one column of numbers was named by itself and not in a list.
-    """
-
-    argument: str
+    argument: str  # that named the columns
     names: tuple[str, ...]
     kind: ColumnKind
-    slots: tuple[int, ...]
-    alone: bool
+    slots: tuple[int, ...]  # the places of the columns in the batches that are read
+    alone: bool  # one column of numbers was named by itself and not in a list
 
     def __str__(self) -> str:
         if len(self.names) == 1:
@@ -76,22 +64,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Reading:
-    """How rows are read from a DataFrame: made by `choose_columns`, sent to where the rows are.
-
-    Attributes
-    ----------
-    features : Source
-    label : Source or None
-    names : tuple of str
-        The columns that are read, each once.
-    positions : tuple of int
-        Their places in the DataFrame.
-    """
+    """How rows are read from a DataFrame: made by `choose_columns`, sent to where the rows are."""
 
     features: Source
     label: Source | None
-    names: tuple[str, ...]
-    positions: tuple[int, ...]
+    names: tuple[str, ...]  # the columns that are read, each once
+    positions: tuple[int, ...]  # their places in the DataFrame
 
     def select(self, frame: DataFrame) -> DataFrame:
         """The columns that are read, and only these.
@@ -158,19 +136,8 @@ def uneven(
 def choose_columns(schema: StructType, features: Any, label: Any) -> Reading:
     """Check the names of the columns against a DataFrame's schema.
 
-    Parameters
-    ----------
-    schema : pyspark.sql.types.StructType
-    features : str, list of str, or None
-        A column of arrays, of MLlib vectors or of numbers, or a list of columns of numbers;
-        "features" by default.
-    label : str, list of str, or None
-        The same for the targets; none by default.
-
-    Raises
-    ------
-    TypeError, ValueError
-        In one sentence that names the argument and the column.
+    `features` is a column of arrays, of MLlib vectors or of numbers, or a list of columns of
+    numbers, "features" by default; `label` is the same for the targets, none by default.
     """
     wanted = "features" if features is None else features
     sides = [_named("features", wanted)] + ([] if label is None else [_named("label", label)])

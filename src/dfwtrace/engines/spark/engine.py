@@ -12,7 +12,7 @@ from dfwtrace.engines.resident.worker import Load, serve
 from dfwtrace.engines.resident.worker_group import Rows, WorkerGroup
 from dfwtrace.engines.resident.workers import ResidentWorkers
 from dfwtrace.engines.spark.packing import assemble, keys_for, packed
-from dfwtrace.engines.spark.session import BackgroundJob, Cluster, run_job
+from dfwtrace.engines.spark.session import BackgroundJob, Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
 from dfwtrace.rows import ArrayRows, Examine
 from dfwtrace.shards import shard_bounds, split_rows
@@ -20,7 +20,7 @@ from dfwtrace.validation import check_count, check_positive, describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
 #: Makes, within a task, what loads the shards of a worker.
 Loader = Callable[[int, "Iterator[pa.RecordBatch]"], Load]
@@ -118,14 +118,14 @@ class SparkEngine:
     def survey(self, frame: DataFrame, features: Any, label: Any, examine: Examine) -> FrameRows:
         """Check and measure the rows of a DataFrame where they are."""
         self._choose_workers()  # what is refused is refused before all rows are read
-        return survey(frame, features, label, examine, self._collect)
+        return survey(frame, features, label, examine, self.cluster.collect)
 
     def start(self, program: object, rows: ArrayRows | FrameRows) -> ResidentWorkers:
         """Cut the rows into shards; see `Engine.start`."""
         n_workers = self._choose_workers()
         keys = None
         if isinstance(rows, FrameRows):
-            keys = keys_for(self.cluster.spark, n_workers, self._collect)
+            keys = keys_for(self.cluster.spark, n_workers, self.cluster.collect)
         return ResidentWorkers(
             lambda: self._launch(program, rows, n_workers, keys),
             self.max_restarts,
@@ -136,9 +136,6 @@ class SparkEngine:
         self.cluster.check_alive()
         self.cluster.check_barrier()
         return self.cluster.choose_workers(self.n_workers, self.n_shards, self.start_timeout)
-
-    def _collect(self, frame: DataFrame) -> list[Row]:
-        return run_job(self.cluster, "dfwtrace: first pass over the rows", frame.collect)
 
     def _launch(
         self, program: object, rows: ArrayRows | FrameRows, n_workers: int, keys: list[int] | None

@@ -28,7 +28,7 @@ from dfwtrace.validation import check_count
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import RDD, Broadcast
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Outcome = TypeVar("Outcome")
 
@@ -86,11 +86,7 @@ class SparkMapReduceEngine:
     def survey(self, frame: DataFrame, features: Any, label: Any, examine: Examine) -> FrameRows:
         """Check and measure the rows of a DataFrame where they are."""
         self.cluster.check_alive()
-
-        def collect(frame: DataFrame) -> list[Row]:
-            return run_job(self.cluster, "dfwtrace: first pass over the rows", frame.collect)
-
-        return survey(frame, features, label, examine, collect)
+        return survey(frame, features, label, examine, self.cluster.collect)
 
     def start(self, program: object, rows: ArrayRows | FrameRows) -> MapReduceWorkers:
         """Cut the rows into shards; see `Engine.start`."""
@@ -108,15 +104,6 @@ class MapReduceWorkers(Workers):
 
     States are kept without their lineage; if blocks of them are lost, the logged calls are repeated
     on the shards in one job.
-
-    Parameters
-    ----------
-    cluster : Cluster
-    program : object
-        Its methods run on the shards by name.
-    rows : ArrayRows or FrameRows
-    n_shards, depth, max_restarts : int
-        See `SparkMapReduceEngine`.
     """
 
     def __init__(
@@ -166,38 +153,29 @@ class MapReduceWorkers(Workers):
         self._retry(method, advance)
 
     def _sum(self, method: str, args: Args) -> FloatArray:
-        def add_up() -> TreeSum:
-            source, digests = self._source()
-
-            def job(order: _Order) -> list[list[Node]]:
-                replies = source.mapPartitionsWithIndex(partial(_reply, order))
-                sums: list[list[Node]] = add_along_tree(
-                    replies, self.n_shards, self._depth
-                ).collect()
-                return sums
-
-            sums, sent = self._run([(method, args)], digests, job)
-            nodes = [node for part in sums for node in part]
-            total = TreeSum(self.n_shards, nodes)
-            self.cost = Cost(sent + _size(nodes), reduce=total.seconds)
-            return total
-
-        return self._retry(method, add_up).result()
+        total = TreeSum(self.n_shards, self._replies(method, args, add=True))
+        self.cost = self.cost._replace(reduce=total.seconds)
+        return total.result()
 
     def _gather(self, method: str, args: Args) -> list[FloatArray]:
-        def collect() -> list[FloatArray]:
+        nodes = self._replies(method, args, add=False)
+        return [node.partial for node in sorted(nodes, key=lambda node: node.place)]
+
+    def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
+        """The shards' replies, in any order; added up as far as tasks do it."""
+
+        def collect() -> list[Node]:
             source, digests = self._source()
 
-            def job(order: _Order) -> list[list[Node]]:
-                replies: list[list[Node]] = source.mapPartitionsWithIndex(
-                    partial(_reply, order)
-                ).collect()
-                return replies
+            def job(order: _Order) -> list[Node]:
+                replies = source.mapPartitionsWithIndex(partial(_reply, order))
+                if add:
+                    replies = add_along_tree(replies, self.n_shards, self._depth)
+                return [node for nodes in replies.collect() for node in nodes]
 
-            replies, sent = self._run([(method, args)], digests, job)
-            nodes = sorted((node for (node,) in replies), key=lambda node: node.place)
-            self.cost = Cost(sent + _size(nodes))
-            return [node.partial for node in nodes]
+            nodes, sent = self._run([(method, args)], digests, job)
+            self.cost = Cost(sent + sum(node.partial.nbytes for node in nodes))
+            return nodes
 
         return self._retry(method, collect)
 
@@ -358,24 +336,13 @@ class _Storage:
 
 
 class _Order(NamedTuple):
-    """The work of one round, as every task gets it.
+    """The work of one round, as every task gets it."""
 
-    Attributes
-    ----------
-    program : Broadcast of bytes
-        The pickled program whose methods run by name.
-    calls : Broadcast of bytes
-        The pickled list of `Call`: what is called, one after the other.
-    seconds : Accumulator
-        Keeps the seconds of the slowest task.
-    digests : list of bytes, or None
-        Of all shards, if the partitions hold shards and not states. Spark may have read the rows of
-        a shard again, unnoticed by the driver.
-    """
-
-    program: Any
-    calls: Any
-    seconds: Any
+    program: Any  # a broadcast of the pickled program whose methods run by name
+    calls: Any  # a broadcast of the pickled list of calls, made one after the other
+    seconds: Any  # an accumulator of the seconds of the slowest task
+    # Of all shards, if the partitions hold shards and not states: Spark may have read the rows of a
+    # shard again, unnoticed by the driver.
     digests: Sequence[bytes] | None
 
     def run(self, index: int, chunks: Iterable[bytes]) -> Any:
@@ -486,11 +453,6 @@ def _in_blocks(
 
 def _add(n_shards: int, one: list[Node], other: list[Node]) -> list[Node]:
     return TreeSum(n_shards, [*one, *other]).nodes()
-
-
-def _size(nodes: Iterable[Node]) -> int:
-    """Bytes of the numbers in these nodes."""
-    return sum(node.partial.nbytes for node in nodes)
 
 
 class _Maximum:

@@ -37,16 +37,9 @@ _SPARE_DRAWS = 12.0
 def packed(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[int]) -> DataFrame:
     """All rows of a DataFrame as bytes, each with the key of its group.
 
+    The groups are contiguous ranges of rows, perhaps empty, that cover all of them, so
     ``packed(rows, bounds, keys_for(spark, n)).repartition(n, "key")`` has group i in partition i.
     Spark's own error holds a RowsChangedError if a partition has not as many rows as it had.
-
-    Parameters
-    ----------
-    rows : FrameRows
-    bounds : sequence of (start, stop)
-        The groups: contiguous ranges of rows, perhaps empty, that cover all of them.
-    keys : sequence of int
-        A key for each group.
     """
     reading, examine, facts, counts = rows.reading, rows.examine, rows.facts, rows.counts
     ends = np.array([stop for _, stop in bounds], np.int64)
@@ -140,20 +133,9 @@ def assemble(
 ) -> list[Shard]:
     """Shards from packed rows that arrive in any order, to the same bits as `split_rows`.
 
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Of `PACKED_SCHEMA`; all rows of these shards and no others.
-    facts : Facts
-    bounds : sequence of (start, stop)
-        The rows of the shards, each beginning where the one before it ends.
-    first : int
-        The index of the first shard.
-
-    Raises
-    ------
-    RowsChangedError
-        If a row is missing, comes twice or belongs elsewhere.
+    `bounds` are the rows of the shards, each beginning where the one before it ends, and `first` is
+    the index of the first shard. Raises RowsChangedError if a row is missing, comes twice or
+    belongs elsewhere.
     """
     if not bounds:
         return []

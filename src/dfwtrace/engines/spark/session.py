@@ -189,6 +189,11 @@ class Cluster:
                 return "127.0.0.1"
             return str(probe.getsockname()[0])
 
+    def collect(self, frame: Any) -> list[Any]:
+        """The rows of a DataFrame, from a job that Ctrl-C ends."""
+        rows: list[Any] = run_job(self, "dfwtrace: first pass over the rows", frame.collect)
+        return rows
+
     def start_group(self, group: str, description: str) -> None:
         """Put this thread's jobs into a group."""
         if self.connect:
@@ -208,16 +213,8 @@ class BackgroundJob:
     """Runs `action`, which starts Spark jobs, in a thread and a job group of its own.
 
     The caller's thread keeps its own job group, and Ctrl-C reaches it while it waits: a thread that
-    is within a call to the JVM cannot make another one to cancel the job.
-
-    Parameters
-    ----------
-    cluster : Cluster
-    description : str
-        Shown in Spark's user interface.
-    action : callable
-    prepares : bool, default=False
-        Whether its tasks may run for long before the workers call, such as to read a DataFrame.
+    is within a call to the JVM cannot make another one to cancel the job. If it `prepares`, its
+    tasks may run for long before the workers call, such as to read a DataFrame.
     """
 
     def __init__(

@@ -34,23 +34,13 @@ class FrameRows:
 
     Row r of all rows is row r - Σ counts[:p] of partition p, which is the order of
     ``frame.toPandas()``.
-
-    Attributes
-    ----------
-    frame : pyspark.sql.DataFrame
-        Only the columns that are read, as `Reading.select` names them.
-    reading : Reading
-    examine : Examine
-    facts : Facts
-    counts : tuple of int
-        Rows in each partition. Partitions that come after the last one with rows are left out.
     """
 
-    frame: DataFrame
+    frame: DataFrame  # only the columns that are read, as `Reading.select` names them
     reading: Reading
     examine: Examine
     facts: Facts
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # rows in each partition, up to the last one with rows
 
 
 def survey(
@@ -62,20 +52,8 @@ def survey(
 ) -> FrameRows:
     """Check and measure all rows in one Spark job; one small row of each partition comes back.
 
-    Parameters
-    ----------
-    frame : pyspark.sql.DataFrame
-    features, label : str, list of str, or None
-        See `choose_columns`.
-    examine : callable
-        Called on the workers, with the rows of one Arrow batch at a time.
-    collect : callable, default=None
-        Runs the job; ``DataFrame.collect`` by default.
-
-    Raises
-    ------
-    BadRowsError, ValueError, TypeError
-        For the first partition with bad rows.
+    `examine` is called on the workers, with the rows of one Arrow batch at a time; `collect` runs
+    the job. What the first partition with bad rows has to say is raised.
     """
     reading = choose_columns(frame.schema, features, label)
     chosen = reading.select(frame)
