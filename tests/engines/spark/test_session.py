@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.clusters import JAVA_OPTIONS
 from tests.engines.spark.runs import told
 
 import dfwtrace as dt
@@ -120,6 +121,7 @@ def test_workers_have_the_python_of_this_process_or_one_that_is_named(tmp_path: 
         "PATH": f"{bare.parent}:{os.environ['PATH']}",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(tmp_path),
+        "PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{JAVA_OPTIONS}' pyspark-shell",
     }
     done = subprocess.run(
         [sys.executable, "-c", OTHER_PYTHON, bare],
