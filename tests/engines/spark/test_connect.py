@@ -87,7 +87,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         "org.apache.spark.deploy.SparkSubmit",
         *("--master", "local[2]", "--driver-memory", "512m"),
         *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
-        *("--class", "org.apache.spark.sql.connect.worker.SparkConnectServer", "spark-internal"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
     ]
     environment = {**os.environ, **spark_environment(tmp_path)}
     with (

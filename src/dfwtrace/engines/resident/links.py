@@ -54,7 +54,11 @@ class Member:
 
 @dataclass(eq=False)
 class Link:
-    """The connection to a worker right below the driver: requests out, replies in."""
+    """The connection to a worker right below the driver: requests out, replies in.
+
+    Apart from `Member.control`: over one connection for both, a round of 100,000 numbers took
+    3.3 ms instead of 2.2.
+    """
 
     index: int
     sock: socket.socket
@@ -201,6 +205,8 @@ class Links:
             reason = str(values[0])
             member.cut_off = True
             self._suspect(f"{member.where} lost its connection: {reason}")
+        else:
+            raise ProtocolError("that is the driver's to send")
 
     def _suspect(self, symptom: str) -> None:
         """A connection broke. The worker that is to blame has a little time to say why."""

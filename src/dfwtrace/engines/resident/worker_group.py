@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 from dfwtrace.engines.base import Args, Cost, WorkerError
+from dfwtrace.engines.local import DeferredInterrupt
 from dfwtrace.engines.recovery import WorkersLostError
 from dfwtrace.engines.resident import heartbeat, links
 from dfwtrace.engines.resident.connections import Caller, Listener
@@ -117,8 +118,7 @@ class WorkerGroup:
         prepared = asked = time.monotonic()
         self._links.restart_clocks()
         while not enough():
-            with suppress(queue.Empty):
-                self._welcome(self._listener.callers.get(timeout=_POLL))
+            self._let_in()
             self._links.listen(0.0)
             self._links.check()
             if self._sending_error is not None:
@@ -140,8 +140,7 @@ class WorkerGroup:
         """The job has ended. A worker's own error comes first, and may be on its way still."""
         end = time.monotonic() + (links.GRACE if self._links.members else _GRACE_FOR_NOBODY)
         while time.monotonic() < end:
-            with suppress(queue.Empty):
-                self._welcome(self._listener.callers.get(timeout=_POLL))
+            self._let_in()
             try:
                 self._links.listen(0.0)
             except WorkersLostError as lost:
@@ -164,6 +163,10 @@ class WorkerGroup:
                 f"reach {self._info.host}:{self._info.port}?"
             )
         )
+
+    def _let_in(self) -> None:
+        with DeferredInterrupt(), suppress(queue.Empty):  # Ctrl-C must not lose a caller
+            self._welcome(self._listener.callers.get(timeout=_POLL))
 
     def _welcome(self, caller: Caller) -> None:
         """Know a caller as a worker, or as the link of one that is known; drop all others."""
