@@ -15,7 +15,7 @@ import dfwtrace as dt
 # `benchmarks` and `tests` are run from the checkout and never installed.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.engines.resident.crews import CrewEngine
+from tests.engines.resident.groups import GroupEngine
 
 from dfwtrace.experiments.scaling_costs import message_seconds
 from dfwtrace.experiments.scaling_model import (
@@ -134,7 +134,7 @@ def test_bytes_are_those_that_really_travel(n_workers: int, fan_in: int) -> None
         step="harmonic",
         epochs=3,
         representation="implicit",
-        engine=CrewEngine(n_shards=n_workers, n_workers=n_workers, fan_in=fan_in),
+        engine=GroupEngine(n_shards=n_workers, n_workers=n_workers, fan_in=fan_in),
         progress=False,
     )
     topology = Topology(n_workers, fan_in)

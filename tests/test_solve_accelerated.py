@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engines.resident.crews import CrewEngine
+from tests.engines.resident.groups import GroupEngine
 from tests.truth import bracket, project_onto_ball, value_and_gradient
 
 import dfwtrace as dt
@@ -192,8 +192,8 @@ def test_threads_and_workers_give_the_same_bits(
     engines = [
         dt.LocalEngine(4, n_jobs=1),
         dt.LocalEngine(4, n_jobs=2),
-        CrewEngine(n_shards=4, n_workers=1),
-        CrewEngine(n_shards=4, n_workers=2),
+        GroupEngine(n_shards=4, n_workers=1),
+        GroupEngine(n_shards=4, n_workers=2),
     ]
     first, *others = (
         bits(case.solve(representation=form, tol=1e-6, epochs=15, engine=engine))
