@@ -23,8 +23,8 @@ from benchmarks.harness import Scale
 from benchmarks.provenance import OtherWork
 from benchmarks.scaling_model import Compute, Costs, Exchange, FloatArray, exchanges
 from dfwtrace.engines import TreeSum
-from dfwtrace.engines.resident.service import unpack_reply
 from dfwtrace.engines.resident.wire import Kind, pack, receive, send, tune
+from dfwtrace.engines.resident.worker import unpack_reply
 
 ITERATIONS = 2
 FAN_IN = 16

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.engines.resident.crews import CrewEngine
+from tests.engines.resident.groups import GroupEngine
 from tests.problems import FORMS, TASKS
 
 import dfwtrace as dt
@@ -36,8 +36,8 @@ def test_threads_and_workers_give_the_same_bits(
     engines = [
         dt.LocalEngine(4, n_jobs=1),
         dt.LocalEngine(4, n_jobs=2),
-        CrewEngine(n_shards=4, n_workers=1),
-        CrewEngine(n_shards=4, n_workers=2),
+        GroupEngine(n_shards=4, n_workers=1),
+        GroupEngine(n_shards=4, n_workers=2),
     ]
     options: Any = {"radius": 2.0, "solver": "accelerated", "representation": form, "tol": 1e-6}
     first, *others = (

@@ -28,7 +28,7 @@ from benchmarks.scaling_model import (
     exchanges,
     round_seconds,
 )
-from tests.engines.resident.crews import CrewEngine
+from tests.engines.resident.groups import GroupEngine
 
 ROUNDS = exchanges(d=2000, m=1000, iterations=2)
 # One microsecond a row in every round.
@@ -133,7 +133,7 @@ def test_bytes_are_those_that_really_travel(n_workers: int, fan_in: int) -> None
         step="harmonic",
         epochs=3,
         representation="implicit",
-        engine=CrewEngine(n_shards=n_workers, n_workers=n_workers, fan_in=fan_in),
+        engine=GroupEngine(n_shards=n_workers, n_workers=n_workers, fan_in=fan_in),
         progress=False,
     )
     topology = Topology(n_workers, fan_in)

@@ -43,7 +43,7 @@ def test_it_ends_with_an_error() -> None:
 def test_the_outermost_of_several_counts() -> None:
     with single_threaded_blas():
         with single_threaded_blas():
-            workers = LocalWorkers(None, [0])
+            workers = LocalWorkers(None, [0], shard_rows=[1])
         assert set(blas_threads()) == {1}
         workers.close()
         assert set(blas_threads()) == {1}
@@ -69,7 +69,7 @@ def test_it_holds_for_blocks_that_overlap_in_threads() -> None:
 
 def test_workers_may_be_collected_while_another_takes_hold() -> None:
     """A garbage collection comes whenever it likes, also within our own lock."""
-    workers = [LocalWorkers(None, [0])]
+    workers = [LocalWorkers(None, [0], shard_rows=[1])]
 
     def collect() -> None:
         with blas._lock:

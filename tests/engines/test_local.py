@@ -195,7 +195,7 @@ def test_blas_has_one_thread_during_a_run_only(data: dict[str, Any]) -> None:
 def test_runs_side_by_side_share_the_limit_of_blas() -> None:
     before = blas_threads()
     assert 2 in before
-    first, second = LocalWorkers(None, [0]), LocalWorkers(None, [0])
+    first, second = LocalWorkers(None, [0], shard_rows=[1]), LocalWorkers(None, [0], shard_rows=[1])
     first.close()
     assert set(blas_threads()) == {1}
     first.close()  # closing twice gives nothing up twice
@@ -209,11 +209,11 @@ def test_blas_has_one_thread_also_if_the_run_is_in_another_thread() -> None:
     """One after the other, and the last to let go is not the one that took hold first."""
     before = blas_threads()
     assert 2 in before
-    LocalWorkers(None, [0]).close()
+    LocalWorkers(None, [0], shard_rows=[1]).close()
     seen: list[list[int]] = []
 
     def run() -> None:
-        workers = LocalWorkers(None, [0])
+        workers = LocalWorkers(None, [0], shard_rows=[1])
         seen.append(blas_threads())
         workers.close()
         seen.append(blas_threads())
@@ -224,7 +224,7 @@ def test_blas_has_one_thread_also_if_the_run_is_in_another_thread() -> None:
     assert set(seen[0]) == {1}
     assert seen[1] == before
     held: list[LocalWorkers] = []
-    thread = threading.Thread(target=lambda: held.append(LocalWorkers(None, [0])))
+    thread = threading.Thread(target=lambda: held.append(LocalWorkers(None, [0], shard_rows=[1])))
     thread.start()
     thread.join()
     assert set(blas_threads()) == {1}
@@ -245,7 +245,7 @@ def test_rounds_run_the_program_on_every_shard() -> None:
 
     direction = np.array([1.0, 2.0])
     for n_jobs in (1, 2, 5):
-        workers = LocalWorkers(Program(), [np.array([float(j)]) for j in range(4)], n_jobs)
+        workers = LocalWorkers(Program(), [np.array([float(j)]) for j in range(4)], n_jobs, [1] * 4)
         workers.build("start", 10.0)
         workers.apply("add", 1.0)
         np.testing.assert_array_equal(workers.sum("reply", direction), [64.0, 128.0])
@@ -283,7 +283,7 @@ def test_a_program_may_build_a_state_in_the_memory_of_the_old_one() -> None:
             return state
 
     for n_jobs in (1, 3):
-        workers = LocalWorkers(Program(), [1.0, 2.0, 3.0], n_jobs)
+        workers = LocalWorkers(Program(), [1.0, 2.0, 3.0], n_jobs, [1] * 3)
         workers.build("start", 10.0)
         first = workers.gather("reply")
         workers.build("start", 100.0)
@@ -303,7 +303,7 @@ def test_a_program_that_does_not_is_not_given_the_old_state() -> None:
         def reply(self, state: Any) -> Any:
             return state
 
-    workers = LocalWorkers(Program(), [1.0, 2.0], 1)
+    workers = LocalWorkers(Program(), [1.0, 2.0], 1, [1] * 2)
     for factor in (1.0, 5.0):
         workers.build("start", factor)
         np.testing.assert_array_equal(workers.sum("reply"), [3.0 * factor])

@@ -10,7 +10,7 @@ import scipy.linalg  # noqa: F401  # brings a BLAS of its own, which a limit set
 import threadpoolctl
 from threadpoolctl import threadpool_limits
 
-# One that its owner may take again: a garbage collection under it may call `release`.
+# Reentrant: a garbage collection under it may call `unlimit_blas`.
 _lock = threading.RLock()
 _holders = 0
 _limits: threadpool_limits | None = None
@@ -19,15 +19,15 @@ _limits: threadpool_limits | None = None
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit BLAS to one thread: the bits of a product then do not depend on the machine's cores."""
-    hold_single_threaded()
+    limit_blas()
     try:
         yield
     finally:
-        release()
+        unlimit_blas()
 
 
-def hold_single_threaded() -> None:
-    """Limit BLAS to one thread until `release` has been called as often.
+def limit_blas() -> None:
+    """Limit BLAS to one thread until `unlimit_blas` has been called as often.
 
     The limit belongs to the whole process, so runs side by side must share it: the first sets it
     and the last restores what was there.
@@ -40,8 +40,8 @@ def hold_single_threaded() -> None:
         _holders += 1
 
 
-def release() -> None:
-    """Give up one hold."""
+def unlimit_blas() -> None:
+    """Undo one call of `limit_blas`."""
     global _holders, _limits
     with _lock:
         _holders -= 1
@@ -53,7 +53,7 @@ def release() -> None:
 
 
 def _take_control() -> None:
-    """Let this thread set the limit: since 3.8, threadpoolctl heeds the first that did so only."""
+    """Let this thread set the limit: threadpoolctl 3.8 ignores all threads but the first."""
     openblas = getattr(threadpoolctl, "OpenBLASController", None)
     if openblas is not None and hasattr(openblas, "clear_controlling_thread"):
         openblas.clear_controlling_thread(force=True)

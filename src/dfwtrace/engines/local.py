@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
-from dfwtrace._typing import Array, FloatArray
+from dfwtrace._typing import FloatArray
 from dfwtrace.data.rows import ArrayRows
 from dfwtrace.data.shards import split_rows
-from dfwtrace.engines.blas import hold_single_threaded, release
-from dfwtrace.engines.engine import Cost
-from dfwtrace.engines.interrupts import DeferredInterrupt
+from dfwtrace.engines.base import Args, Cost, Workers
+from dfwtrace.engines.blas import limit_blas, unlimit_blas
 from dfwtrace.engines.tree import TreeSum
 from dfwtrace.validation import check_count
 
-# Handing work to a thread costs more than it gives below so much data for each.
+# Handing work to a thread costs more than it saves below so much data for each.
 _BYTES_FOR_A_THREAD = 1 << 19
 
 
@@ -31,9 +32,9 @@ class LocalEngine:
 
     Parameters
     ----------
-    n_shards : int
+    n_shards : int, default=8
         Number of logical shards; may exceed the number of rows.
-    n_jobs : int, optional
+    n_jobs : int, default=None
         Number of threads; by default, the processors that this process may use.
 
     Examples
@@ -47,7 +48,8 @@ class LocalEngine:
         self.n_shards = check_count("n_shards", n_shards, 1)
         self.n_jobs = check_count("n_jobs", _usable_cores() if n_jobs is None else n_jobs, 1)
 
-    def start(self, program: Any, rows: ArrayRows) -> LocalWorkers:
+    def start(self, program: object, rows: ArrayRows) -> LocalWorkers:
+        """Cut the rows into shards; see `Engine.start`."""
         shards = split_rows(rows.X, rows.y, self.n_shards)
         numbers = rows.X.data if rows.facts.sparse else rows.X
         return LocalWorkers(program, shards, threads_for(numbers.nbytes, self.n_jobs))
@@ -56,29 +58,22 @@ class LocalEngine:
         return f"LocalEngine(n_shards={self.n_shards}, n_jobs={self.n_jobs})"
 
 
-class LocalWorkers:
+class ShardStates:
     """Shards of this process, their states, and the threads that run a program on them.
 
-    Parameters
-    ----------
-    program : object
-        Its methods run on the shards by name.
-    shards : sequence
-    n_jobs : int
-        Threads, the calling one included.
-    first, n_shards : int
-        Of all `n_shards` shards, those from `first` on are here; by default, all are.
+    Of all `n_shards` shards, those from `first` on are here; by default, all are. `n_jobs` threads
+    include the calling one. `seconds` is what the last call took.
     """
 
     def __init__(
         self,
-        program: Any,
+        program: object,
         shards: Sequence[Any],
         n_jobs: int = 1,
         first: int = 0,
         n_shards: int | None = None,
     ) -> None:
-        self.cost = Cost()
+        self.seconds = 0.0
         self.first = first
         self._n_shards = len(shards) if n_shards is None else n_shards
         self._program = program
@@ -88,14 +83,10 @@ class LocalWorkers:
         helpers = self._n_jobs - 1  # beside the thread that calls
         self._pool = ThreadPoolExecutor(helpers, "dfwtrace") if helpers else None
         # One BLAS thread a shard: shards run side by side, and bits do not depend on n_jobs.
-        hold_single_threaded()
-        self._release = weakref.finalize(self, release)  # also if nobody calls `close`
+        limit_blas()
+        self._unlimit = weakref.finalize(self, unlimit_blas)  # also if nobody calls `close`
 
-    @property
-    def shard_rows(self) -> list[int]:
-        return [int(shard.n_rows) for shard in self._shards]
-
-    def build(self, method: str, *args: Array | float) -> None:
+    def build(self, method: str, args: Args) -> None:
         run = getattr(self._program, method)
         reuses = getattr(self._program, "reuses_memory", False)
 
@@ -108,7 +99,7 @@ class LocalWorkers:
 
         self._each(rebuild)
 
-    def apply(self, method: str, *args: Array | float) -> None:
+    def apply(self, method: str, args: Args) -> None:
         run = getattr(self._program, method)
 
         def change(j: int) -> None:
@@ -116,23 +107,14 @@ class LocalWorkers:
 
         self._each(change)
 
-    def sum(self, method: str, *args: Array | float) -> FloatArray:
-        if self._n_shards > 1:
-            return self.partial_sum(method, *args).result()
-        began = time.perf_counter()
-        only: FloatArray = getattr(self._program, method)(self._states[0], *args)
-        self.cost = Cost(compute=time.perf_counter() - began)
-        return only
-
-    def partial_sum(self, method: str, *args: Array | float) -> TreeSum:
+    def partial_sum(self, method: str, args: Args) -> TreeSum:
         """The sum over the shards that are here, as far as they are neighbours in the tree."""
         run = getattr(self._program, method)
         total = TreeSum(self._n_shards)
         self._each(lambda j: total.add(self.first + j, run(self._states[j], *args)))
-        self.cost = Cost(0, max(0.0, self.cost.compute - total.seconds), 0.0, total.seconds)
         return total
 
-    def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
+    def gather(self, method: str, args: Args) -> list[FloatArray]:
         run = getattr(self._program, method)
         replies: dict[int, FloatArray] = {}
         self._each(lambda j: replies.__setitem__(j, run(self._states[j], *args)))
@@ -141,7 +123,7 @@ class LocalWorkers:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        self._release()
+        self._unlimit()
         self._states, self._shards = [], []
 
     def _each(self, work: Callable[[int], None]) -> None:
@@ -152,10 +134,10 @@ class LocalWorkers:
                 work(j)
         else:
             with DeferredInterrupt() as interrupt:
-                self._side_by_side(self._pool, work, interrupt)
-        self.cost = Cost(compute=time.perf_counter() - began)
+                self._in_threads(self._pool, work, interrupt)
+        self.seconds = time.perf_counter() - began
 
-    def _side_by_side(
+    def _in_threads(
         self, pool: ThreadPoolExecutor, work: Callable[[int], None], interrupt: DeferredInterrupt
     ) -> None:
         left = iter(range(len(self._states)))
@@ -184,13 +166,93 @@ class LocalWorkers:
             other.result()
 
 
+class DeferredInterrupt:
+    """Within the block, the first Ctrl-C is only `noted`; it is raised at the block's end.
+
+    Python raises KeyboardInterrupt between any two instructions, also while a thread pool holds one
+    of its locks, which nobody would then release. A second Ctrl-C is raised at once. In threads
+    other than the main one, which no signal reaches, and where Ctrl-C is not Python's, nothing is
+    done.
+
+    Examples
+    --------
+    >>> try:
+    ...     with DeferredInterrupt() as interrupt:
+    ...         os.kill(os.getpid(), signal.SIGINT)
+    ...         print("still here", interrupt.noted)
+    ... except KeyboardInterrupt:
+    ...     print("interrupted")
+    still here True
+    interrupted
+    """
+
+    noted = False
+    _handler: Callable[[int, FrameType | None], Any] | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            handler = signal.getsignal(signal.SIGINT)
+            if callable(handler):
+                self._handler = handler
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            if self.noted:
+                self._handler(signal.SIGINT, None)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.noted and self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            self._handler(number, frame)
+        self.noted = True
+
+
+class LocalWorkers(Workers):
+    """Rounds over shards in this process, or over statistics of shards that have `shard_rows`."""
+
+    def __init__(
+        self,
+        program: object,
+        shards: Sequence[Any],
+        n_jobs: int = 1,
+        shard_rows: list[int] | None = None,
+    ) -> None:
+        super().__init__(shard_rows or [int(shard.n_rows) for shard in shards])
+        self._shards = ShardStates(program, shards, n_jobs)
+
+    def close(self) -> None:
+        self._shards.close()
+
+    def _build(self, method: str, args: Args) -> None:
+        self._shards.build(method, args)
+        self.cost = Cost(compute=self._shards.seconds)
+
+    def _apply(self, method: str, args: Args) -> None:
+        self._shards.apply(method, args)
+        self.cost = Cost(compute=self._shards.seconds)
+
+    def _sum(self, method: str, args: Args) -> FloatArray:
+        total = self._shards.partial_sum(method, args)
+        compute = max(0.0, self._shards.seconds - total.seconds)
+        self.cost = Cost(compute=compute, reduce=total.seconds)
+        return total.result()
+
+    def _gather(self, method: str, args: Args) -> list[FloatArray]:
+        replies = self._shards.gather(method, args)
+        self.cost = Cost(compute=self._shards.seconds)
+        return replies
+
+
 def threads_for(n_bytes: int, n_jobs: int) -> int:
     """Of `n_jobs` threads, those that are worth their trouble with so much data."""
     return min(n_jobs, 1 + n_bytes // _BYTES_FOR_A_THREAD)
 
 
 def _usable_cores() -> int:
-    """Processors that this process may use, where the system tells."""
+    """Processors that this process may use, where the system can say."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

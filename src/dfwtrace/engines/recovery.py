@@ -1,54 +1,38 @@
-"""Carrying on after a loss: what must be done again, and when to stop trying."""
+"""Starting again after workers were lost, and when to stop trying."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
-import numpy as np
-
-from dfwtrace.engines.failures import (
-    CrewLostError,
-    RowsChangedError,
-    UnreachableError,
-    WorkerError,
-)
+from dfwtrace.engines.base import RowsChangedError, WorkerError
 
 Outcome = TypeVar("Outcome")
 
 _log = logging.getLogger("dfwtrace")
 
 
-class Change(NamedTuple):
-    """A round that changed the shards' states."""
+class WorkersLostError(Exception):
+    """A worker raised, vanished, fell silent or took too long: all are to be started again.
 
-    method: str
-    args: tuple[Any, ...]
+    `traceback` is the worker's own, where there is one.
+    """
 
-    @classmethod
-    def kept(cls, method: str, args: tuple[Any, ...]) -> Change:
-        """With arguments that nobody else can change."""
-        return cls(
-            method,
-            tuple(arg.copy(order="K") if isinstance(arg, np.ndarray) else arg for arg in args),
-        )
+    def __init__(self, what: str, traceback: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.traceback = traceback
+
+
+class UnreachableError(ConnectionError):
+    """A worker could not reach the driver, or its parent in the tree."""
 
 
 class Restarts:
-    """Tries again what was lost, unless there is no hope.
+    """Repeats what was lost, up to a limit; `count` restarts so far.
 
-    Parameters
-    ----------
-    limit : int
-        Losses that may be made good in a run.
-    abandon : callable
-        Lets go of what is left after a loss, or after an error that ends the run.
-
-    Attributes
-    ----------
-    count : int
-        Losses so far.
+    `abandon` releases what is left after a loss, or after an error that ends the run.
     """
 
     def __init__(self, limit: int, abandon: Callable[[], None]) -> None:
@@ -56,18 +40,18 @@ class Restarts:
         self._last_traceback: str | None = None
         self.count = 0
 
-    def until_it_works(self, attempt: Callable[[], Outcome]) -> Outcome:
-        """Make attempts until one raises no CrewLostError."""
+    def retry(self, attempt: Callable[[], Outcome]) -> Outcome:
+        """Make attempts until one raises no WorkersLostError."""
         while True:
             try:
                 outcome = attempt()
-            except CrewLostError as failure:
+            except WorkersLostError as lost:
                 self._abandon()
-                self._give_up_if_hopeless(failure)
+                self._raise_if_hopeless(lost)
                 self.count += 1
                 _log.warning(
                     "%s; starting the workers again (%d of %d restarts)",
-                    failure.what,
+                    lost.what,
                     self.count,
                     self._limit,
                 )
@@ -78,20 +62,20 @@ class Restarts:
                 self._last_traceback = None
                 return outcome
 
-    def _give_up_if_hopeless(self, failure: CrewLostError) -> None:
+    def _raise_if_hopeless(self, lost: WorkersLostError) -> None:
         for kind in (RowsChangedError, UnreachableError):  # a fresh start would end no better
             name = f"{kind.__name__}: "
-            if failure.traceback and name in failure.traceback:
-                raise kind(failure.traceback.rstrip().split(name)[-1]) from None
-        told = f"\n\n{failure.traceback.rstrip()}" if failure.traceback else ""
-        # The same error at the same place, at a fresh start: it would come again.
-        if failure.traceback and failure.traceback == self._last_traceback:
-            raise WorkerError(f"{failure.what}, twice in the same way.{told}") from failure
+            if lost.traceback and name in lost.traceback:
+                raise kind(lost.traceback.rstrip().split(name)[-1]) from None
+        details = f"\n\n{lost.traceback.rstrip()}" if lost.traceback else ""
+        # The same error at the same place after a fresh start would come again.
+        if lost.traceback and lost.traceback == self._last_traceback:
+            raise WorkerError(f"{lost.what}, twice in the same way.{details}") from lost
         if self.count >= self._limit:
             raise WorkerError(
-                f"{failure.what}, after {self.count} restarts (max_restarts).{told}"
-            ) from failure
-        self._last_traceback = failure.traceback
+                f"{lost.what}, after {self.count} restarts (max_restarts).{details}"
+            ) from lost
+        self._last_traceback = lost.traceback
 
 
 def check_same_rows(now: Sequence[bytes], then: Sequence[bytes], first: int = 0) -> None:

@@ -2,14 +2,15 @@
 
 The tree's leaves are the shards 0 … N-1; two neighbours (2i, 2i+1) of a level are added to node i
 of the next, and a last one without a neighbour goes up as it is. Each node is one addition of two
-given operands, so that threads, workers and the driver may form any of them, in any order of
-arrival, and the sum has the same bits.
+given operands, so threads, workers and the driver may form any of them, in any order of arrival,
+and the sum has the same bits.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from dfwtrace._typing import FloatArray
@@ -36,20 +37,22 @@ class TreeSum:
     array([3.])
     """
 
-    def __init__(self, n_shards: int) -> None:
+    def __init__(self, n_shards: int, nodes: Iterable[Node] = ()) -> None:
         self._widths = [n_shards]
         while self._widths[-1] > 1:
             self._widths.append((self._widths[-1] + 1) // 2)
         self._waiting: dict[tuple[int, int], FloatArray] = {}
         self._lock = threading.Lock()
         self.seconds = 0.0  # spent on adding
+        for node in nodes:
+            self.add_node(node)
 
     def add(self, shard: int, reply: FloatArray) -> None:
         """Put in a shard's reply. It may be kept, and is never changed."""
         self.add_node(Node(0, shard, reply))
 
     def add_node(self, node: Node) -> None:
-        """Put in the sum over the shards below a node, which somebody else has formed."""
+        """Put in the sum over the shards below a node, which was formed elsewhere."""
         level, index, partial = node
         while level < len(self._widths) - 1:
             sibling = index ^ 1
@@ -67,7 +70,7 @@ class TreeSum:
             self._waiting[level, 0] = partial
 
     def nodes(self) -> list[Node]:
-        """The sums that no neighbour has been added to: one, once every shard has answered."""
+        """The sums that have no neighbour yet: one, once every shard has answered."""
         return [Node(level, index, partial) for (level, index), partial in self._waiting.items()]
 
     def result(self) -> FloatArray:

@@ -295,8 +295,9 @@ class LowRankMatrix:
         return self * -1.0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Only the columns in use, not the room left for more.
-        return LowRankMatrix, (np.array(self.U), self.s, np.array(self.V))
+        # Only the columns in use, not the room left for more; the scale apart, for the same bits.
+        U, weights, V, scale = self.parts()
+        return LowRankMatrix.from_parts, (np.array(U), weights, np.array(V), scale)
 
     def __repr__(self) -> str:
         d, m = self.shape

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.engines import Ledger
+from dfwtrace.engines import Workers
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.validation import require_finite
 
@@ -38,7 +38,7 @@ class Intercept:
 
     Parameters
     ----------
-    workers : Ledger
+    workers : Workers
     centre : array
         The mean of the rows, which X is centred at: b then hardly moves with W.
     width : int
@@ -57,7 +57,7 @@ class Intercept:
 
     def __init__(
         self,
-        workers: Ledger,
+        workers: Workers,
         centre: FloatArray,
         width: int,
         smoothness: float,

@@ -11,7 +11,7 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.data.rows import Facts
-from dfwtrace.engines import Engine, Ledger, LocalWorkers
+from dfwtrace.engines import Engine, LocalWorkers, Workers
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
 from dfwtrace.linalg.golub_kahan import GolubKahan
 from dfwtrace.linalg.gradient import GradientOperator
@@ -99,7 +99,7 @@ class Problem:
         Whether the shards' own gradients are needed, not only their sum.
     """
 
-    workers: Ledger
+    workers: Workers
     gradient: GradientOperator
 
     def __init__(
@@ -127,21 +127,21 @@ class Problem:
 
     def start(self, digest: bool = False) -> Problem:
         """Bring the rows to workers. Where F depends on a sum over them, only that is kept."""
-        program = ShardProgram(self.task, self.shape)
-        workers = self.engine.start(program, self.rows)
-        ledger = Ledger(workers, workers.shard_rows)
+        workers = self.engine.start(ShardProgram(self.task, self.shape), self.rows)
         try:
-            self.digests = ledger.gather("digest") if digest else ()
+            self.digests = workers.gather("digest") if digest else ()
             summary = self.task.summarise(
-                ledger.sum,
+                workers.sum,
                 self.shape,
                 centred=self.learns_intercept,
                 sparse=self.rows.facts.sparse,
                 local=self.local,
             )
-            return self._attach(ledger, program, summary)
+            if summary is not None and summary.shard is not None:
+                workers = self._on_driver(summary).continue_from(workers)
+            return self._attach(workers, summary)
         except BaseException:
-            ledger.close()
+            workers.close()
             raise
 
     def on(self, rows: Any) -> Problem:
@@ -165,14 +165,14 @@ class Problem:
 
     def summed(self, summary: Summary, shard_rows: list[int]) -> Problem:
         """The problem on the rows of a sum that is known already, with workers."""
-        program = ShardProgram(self.task, self.shape)
-        ledger = Ledger(LocalWorkers(program, [summary.shard]), shard_rows)
-        return self.on(self.rows)._attach(ledger, program, summary._replace(shard=None))
+        return self.on(self.rows)._attach(self._on_driver(summary, shard_rows), summary)
 
-    def _attach(self, workers: Ledger, program: ShardProgram, summary: Summary | None) -> Problem:
+    def _on_driver(self, summary: Summary, shard_rows: list[int] | None = None) -> LocalWorkers:
+        program = ShardProgram(self.task, self.shape)
+        return LocalWorkers(program, [summary.shard], shard_rows=shard_rows)
+
+    def _attach(self, workers: Workers, summary: Summary | None) -> Problem:
         self.workers, self.summary = workers, summary
-        if summary is not None and summary.shard is not None:
-            workers.hand_over(LocalWorkers(program, [summary.shard]))
         if summary is not None:
             self._centre = summary.centre
         elif self.learns_intercept:
@@ -191,7 +191,7 @@ class Problem:
     def prepare_run(self, radius: float, seed: int) -> None:
         """Set the ball, and forget what an earlier run counted and learned."""
         if not math.isnan(self.radius):
-            self.workers = self.workers.anew()
+            self.workers.reset_accounting()
         self.gradient = GradientOperator(self.shape, self.workers)
         self.radius, self.seed, self.objective_at_zero = radius, seed, math.nan
         self.intercept = None

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.engines.resident.crews import PROCESSES, CrewEngine, NoJob
+from tests.engines.resident.groups import PROCESSES, GroupEngine, NoJob
 from tests.engines.resident.machine import eventually, open_sockets, our_threads
 from tests.engines.resident.programs import make_shards
 from tests.engines.resident.roles import Assembly, Impostor
 
-from dfwtrace.engines.resident import crew, handshake, lines, pulse
+from dfwtrace.engines.resident import connections, heartbeat, links
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,28 +36,27 @@ def nothing_left_behind(process_server: None) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same behaviour sooner: no test asserts how long anything took."""
-    monkeypatch.setattr(crew, "HEARTBEAT", 0.1)
-    monkeypatch.setattr(pulse, "HEARTBEAT", 0.1)
-    monkeypatch.setattr(lines, "GRACE", 1.0)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.1)
+    monkeypatch.setattr(links, "GRACE", 1.0)
 
 
 @pytest.fixture
 def hasty_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "TIME", 0.5)
+    monkeypatch.setattr(connections, "HANDSHAKE_TIMEOUT", 0.5)
 
 
 @pytest.fixture
 def engine() -> Iterator[Any]:
     """Makes engines; what they have launched is ended with the test."""
-    made: list[CrewEngine] = []
+    made: list[GroupEngine] = []
 
-    def make(**settings: Any) -> CrewEngine:
-        made.append(CrewEngine(**settings))
+    def make(**settings: Any) -> GroupEngine:
+        made.append(GroupEngine(**settings))
         return made[-1]
 
     yield make
     for one in made:
-        for lost in one.crews:
+        for lost in one.groups:
             lost.abandon()
         for job in one.jobs:
             job.cancel()
@@ -69,7 +68,7 @@ def assembly() -> Iterator[Callable[..., Assembly]]:
     with ExitStack() as stack:
 
         def make(rows: Any = None, **settings: Any) -> Assembly:
-            made = Assembly(CrewEngine(**{"job": NoJob, **settings}), rows)
+            made = Assembly(GroupEngine(**{"job": NoJob, **settings}), rows)
             stack.callback(made.close)
             return made
 
@@ -78,8 +77,8 @@ def assembly() -> Iterator[Callable[..., Assembly]]:
 
 @pytest.fixture
 def joined(assembly: Any) -> Iterator[Any]:
-    """A crew with one worker of one shard, which the test plays: (crew, control, link)."""
+    """A group with one worker of one shard, which the test plays: (group, control, link)."""
     made = assembly(n_shards=1, n_workers=1, largest_message=1000)
-    with Impostor(made.invitation) as worker:
+    with Impostor(made.info) as worker:
         control, link = worker.join()
         yield made.result(), control, link

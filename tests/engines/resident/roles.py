@@ -1,4 +1,4 @@
-"""Roles that a test plays by hand: a worker, a driver, and a crew put together beside it."""
+"""Roles that a test plays by hand: a worker, a driver, and a group put together beside it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from tests.engines.resident.crews import CrewEngine
+from tests.engines.resident.groups import GroupEngine
 from tests.engines.resident.programs import Products, make_shards
 
-from dfwtrace.engines.resident import handshake, service
-from dfwtrace.engines.resident.crew import Crew
-from dfwtrace.engines.resident.invitation import VERSION, Invitation
+from dfwtrace.engines.resident import connections, worker
+from dfwtrace.engines.resident.topology import VERSION, JoinInfo
 from dfwtrace.engines.resident.wire import Kind, Value, pack, receive, send, tune
+from dfwtrace.engines.resident.worker_group import WorkerGroup
 
 
 class Impostor:
     """One who speaks with the driver by hand; knows the secret or believes to."""
 
-    def __init__(self, invitation: Invitation, index: int = 0) -> None:
-        self.invitation, self.index = invitation, index
+    def __init__(self, info: JoinInfo, index: int = 0) -> None:
+        self.info, self.index = info, index
         self.sockets: list[socket.socket] = []
 
     def __enter__(self) -> Impostor:
@@ -33,10 +33,10 @@ class Impostor:
 
     def call(self, *hello: Value, host: str | None = None, port: int | None = None) -> Any:
         """A line to the driver; without words, one on which no hello was said."""
-        inv = self.invitation
+        inv = self.info
         sock = socket.create_connection((host or inv.host, port or inv.port), timeout=10.0)
         self.sockets.append(sock)
-        handshake.introduce(sock, inv.secret)
+        connections.offer_handshake(sock, inv.secret)
         tune(sock)
         sock.settimeout(10.0)
         if hello:
@@ -61,23 +61,23 @@ class Impostor:
 
 
 class Team:
-    """All workers of a crew, one shard each."""
+    """All workers of a group, one shard each."""
 
     def __init__(self, assembly: Assembly) -> None:
         self._held = ExitStack()
-        invitation = assembly.invitation
-        self.links: list[Any] = [None] * invitation.n_workers
-        self.controls: list[Any] = [None] * invitation.n_workers
+        info = assembly.info
+        self.links: list[Any] = [None] * info.n_workers
+        self.controls: list[Any] = [None] * info.n_workers
 
         def join(worker: Impostor) -> None:
             self.controls[worker.index], self.links[worker.index] = worker.join()
 
         threads = []
-        for index in range(invitation.n_workers):
-            worker = self._held.enter_context(Impostor(invitation, index))
+        for index in range(info.n_workers):
+            worker = self._held.enter_context(Impostor(info, index))
             threads.append(threading.Thread(target=join, args=(worker,)))
             threads[-1].start()
-        self.crew = assembly.result()
+        self.group = assembly.result()
         for thread in threads:
             thread.join()
 
@@ -102,17 +102,17 @@ def closed(sock: socket.socket) -> bool:
 
 
 class Assembly:
-    """A crew that is put together beside the test, so that the test can play its workers."""
+    """A group that is put together beside the test, so that the test can play its workers."""
 
-    def __init__(self, engine: CrewEngine, rows: Any = None) -> None:
+    def __init__(self, engine: GroupEngine, rows: Any = None) -> None:
         self.engine, self.job = engine, engine.job()
-        self.reception = engine.open_door()
-        self.invitation = engine.invitations[-1]
+        self.listener = engine.open_door()
+        self.info = engine.infos[-1]
         self.outcome: Any = None
 
         def assemble() -> None:
             try:
-                self.outcome = Crew(self.invitation, self.reception, self.job, rows)
+                self.outcome = WorkerGroup(self.info, self.listener, self.job, rows)
             except BaseException as error:
                 self.outcome = error
 
@@ -120,19 +120,19 @@ class Assembly:
         self._thread.start()
 
     def result(self) -> Any:
-        """The crew, or what was raised."""
+        """The group, or what was raised."""
         self._thread.join(30.0)
-        assert not self._thread.is_alive(), "the crew hangs"
+        assert not self._thread.is_alive(), "the group hangs"
         return self.outcome
 
     def close(self) -> None:
         outcome = self.result()
-        if isinstance(outcome, Crew):
+        if isinstance(outcome, WorkerGroup):
             outcome.abandon()
 
 
-def ask(crew: Crew, timeout: float | None = None) -> Any:
-    return crew.round(Kind.SUM, "product", (np.ones(2),), timeout)
+def ask(group: WorkerGroup, timeout: float | None = None) -> Any:
+    return group.round(Kind.SUM, "product", (np.ones(2),), timeout)
 
 
 def answer(link: Any, *values: Any, sequence: int = 1, kind: Kind = Kind.REPLY) -> None:
@@ -142,9 +142,9 @@ def answer(link: Any, *values: Any, sequence: int = 1, kind: Kind = Kind.REPLY) 
 class Host:
     """The driver's side of worker 0, played by hand."""
 
-    def __init__(self, engine: CrewEngine) -> None:
-        self.reception = engine.open_door()
-        self.invitation = engine.invitations[-1]
+    def __init__(self, engine: GroupEngine) -> None:
+        self.listener = engine.open_door()
+        self.info = engine.infos[-1]
         self.sockets: list[Any] = []
 
     def employ(self, program: Any = None, load: Any = None) -> list[BaseException]:
@@ -154,7 +154,7 @@ class Host:
 
         def run() -> None:
             try:
-                service.serve(self.invitation, 0, program, load, 1)
+                worker.serve(self.info, 0, program, load, 1)
             except BaseException as error:
                 errors.append(error)
 
@@ -162,7 +162,7 @@ class Host:
         return errors
 
     def meet(self) -> Any:
-        sock, _, hello = self.reception.callers.get(timeout=10.0)
+        sock, _, hello = self.listener.callers.get(timeout=10.0)
         sock.settimeout(10.0)
         self.sockets.append(sock)
         return sock, hello
@@ -172,7 +172,7 @@ class Host:
         control, hello = self.meet()
         assert hello[0] == 0
         self.next(control, Kind.READY)
-        send(control, pack(Kind.TREE, 0, [self.invitation.host, self.invitation.port]))
+        send(control, pack(Kind.TREE, 0, [self.info.host, self.info.port]))
         link, hello = self.meet()
         assert hello == [0]
         return control, link
@@ -186,6 +186,6 @@ class Host:
                 return frame
 
     def close(self) -> None:
-        self.reception.close()
+        self.listener.close()
         for sock in self.sockets:
             sock.close()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.engines.resident.crews import CrewEngine, ProcessJob
+from tests.engines.resident.groups import GroupEngine, ProcessJob
 from tests.engines.resident.programs import Products, make_shards, story, undisturbed
 from threadpoolctl import threadpool_info
 
@@ -19,7 +19,7 @@ import dfwtrace as dt
 def test_all_kinds_of_rounds_give_the_bits_of_the_local_engine(
     n_shards: int, n_workers: int, fan_in: int
 ) -> None:
-    engine = CrewEngine(n_shards, n_workers, fan_in)
+    engine = GroupEngine(n_shards, n_workers, fan_in)
     shards = make_shards(n_shards)
     workers = engine.workers(Products(), lambda: shards)
     assert workers.shard_rows == [shard.n_rows for shard in shards]
@@ -98,7 +98,7 @@ def test_a_run_has_the_bits_of_the_local_engine(
     task: str, layout: str, form: str, data: Any
 ) -> None:
     X, y = data[task]
-    engine = CrewEngine(n_shards=7, n_workers=3, fan_in=1)
+    engine = GroupEngine(n_shards=7, n_workers=3, fan_in=1)
     result = assert_same_bits(
         TASKS[task], LAYOUTS[layout](X), y, engine, representation=form, lmo="power-2"
     )
@@ -112,7 +112,7 @@ def test_a_run_has_the_bits_of_the_local_engine(
 def test_bits_do_not_depend_on_where_rows_of_some_size_lie(layout: str, form: str) -> None:
     """Large enough for BLAS to go other ways for another layout, or for more threads."""
     X, y, _ = dt.datasets.make_multiclass(n=5003, d=37, m=12, rank=3, seed=0)
-    engine = CrewEngine(n_shards=3, n_workers=2, fan_in=1, job=ProcessJob)
+    engine = GroupEngine(n_shards=3, n_workers=2, fan_in=1, job=ProcessJob)
     assert_same_bits(
         dt.Multinomial(), LAYOUTS[layout](X), y, engine, representation=form, radius=20.0, epochs=2
     )
@@ -120,15 +120,15 @@ def test_bits_do_not_depend_on_where_rows_of_some_size_lie(layout: str, form: st
 
 @pytest.mark.parametrize("lmo", ["naive", "power-log", "lanczos", "sva"])
 def test_every_oracle_has_the_bits_of_the_local_engine(lmo: str, data: Any) -> None:
-    crews = [(1, 16), (2, 16), (4, 2), (11, 3), (12, 1)]
-    engines = [CrewEngine(12, n_workers, fan_in) for n_workers, fan_in in crews]
+    groups = [(1, 16), (2, 16), (4, 2), (11, 3), (12, 1)]
+    engines = [GroupEngine(12, n_workers, fan_in) for n_workers, fan_in in groups]
     assert_same_bits_of_all(dt.Multinomial(), *data["multinomial"], engines, lmo=lmo, seed=2**70)
 
 
 @pytest.mark.parametrize("form", ["gram", "dense", "implicit"])
 def test_workers_in_processes_have_the_bits_of_the_local_engine(form: str) -> None:
     X, Y, _ = dt.datasets.make_multitask(n=1000, d=60, m=8, rank=3, noise=0.5, seed=2)
-    engine = CrewEngine(n_shards=5, n_workers=2, job=ProcessJob)
+    engine = GroupEngine(n_shards=5, n_workers=2, job=ProcessJob)
     result = assert_same_bits(dt.LeastSquares(), X, Y, engine, representation=form)
     sent = result.rounds.column("bytes_on_wire")
     if form == "gram":  # the moments travel once, and all else happens on the master
@@ -144,7 +144,7 @@ def test_workers_in_processes_have_the_bits_of_the_local_engine(form: str) -> No
 def test_the_drivers_own_products_have_the_bits_of_the_local_engine(lmo: str, n: int) -> None:
     """Long vectors, for which BLAS would take more threads where it may."""
     X, Y, _ = dt.datasets.make_multitask(n=n, d=15_000, m=10, rank=3, noise=0.5, seed=2)
-    engine = CrewEngine(n_shards=2, n_workers=2, job=ProcessJob)
+    engine = GroupEngine(n_shards=2, n_workers=2, job=ProcessJob)
     threads: set[int] = set()
 
     def callback(W: dt.LowRankMatrix, record: Any) -> None:
@@ -160,7 +160,7 @@ def test_shards_may_be_larger_than_the_largest_message() -> None:
     """Single rows of sparse or dense data too."""
     X, Y, _ = dt.datasets.make_multitask(n=100, d=1000, m=2, rank=2, noise=0.5, seed=2)
     for rows in (X, sp.csr_array(X)):
-        engine = CrewEngine(2, 2, job=ProcessJob, largest_message=1 << 16)
+        engine = GroupEngine(2, 2, job=ProcessJob, largest_message=1 << 16)
         assert_same_bits(dt.LeastSquares(), rows, Y, engine, representation="implicit", epochs=2)
 
 
@@ -191,7 +191,7 @@ class Counts:
 def test_an_own_task_on_whole_numbers_without_targets() -> None:
     X = np.random.default_rng(0).integers(-5, 5, (50, 7)).astype(np.int16)
     for n_shards, n_workers in ((1, 1), (5, 3)):
-        engine = CrewEngine(n_shards, n_workers, fan_in=1)
+        engine = GroupEngine(n_shards, n_workers, fan_in=1)
         assert_same_bits(Counts(), X, None, engine, step="harmonic", lmo="naive")
 
 
@@ -211,7 +211,7 @@ class Single:
 
 def test_numbers_are_the_same_kind_of_numbers_on_every_engine(data: Any) -> None:
     X, Y = (array.astype(np.float32) for array in data["least squares"])
-    engine = CrewEngine(4, 2)
+    engine = GroupEngine(4, 2)
     assert_same_bits(Single(), X, Y, engine, step=lambda t: np.float64(1.0 / (t + 2.0)))
     assert_same_bits(Single(), X, Y, engine, step="harmonic", radius=np.float64(3.0))
 
@@ -239,4 +239,4 @@ class Gaps:
 def test_replies_have_the_layout_that_a_wire_gives_them() -> None:
     """With one shard nothing is added, and the local engine might hand on what the task made."""
     X, Y, _ = dt.datasets.make_multitask(n=60, d=500, m=40, rank=3, noise=0.5, seed=2)
-    assert_same_bits(Gaps(), X, Y, CrewEngine(1, 1), step="harmonic", lmo="lanczos")
+    assert_same_bits(Gaps(), X, Y, GroupEngine(1, 1), step="harmonic", lmo="lanczos")

@@ -13,8 +13,13 @@ from typing import Any
 
 import pytest
 
-from dfwtrace.engines.resident import handshake
-from dfwtrace.engines.resident.handshake import StrangerError, admit, fresh_secret, introduce
+from dfwtrace.engines.resident import connections
+from dfwtrace.engines.resident.connections import (
+    AuthenticationError,
+    accept_handshake,
+    new_secret,
+    offer_handshake,
+)
 from dfwtrace.engines.resident.wire import PeerLostError
 
 SIZE = 32
@@ -72,15 +77,15 @@ def proof(side: bytes, listener: bytes, caller: bytes, secret: bytes = SECRET) -
 
 
 def test_secrets_are_fresh() -> None:
-    secrets = {fresh_secret() for _ in range(100)}
+    secrets = {new_secret() for _ in range(100)}
     assert len(secrets) == 100
     assert {len(secret) for secret in secrets} == {SIZE}
 
 
 def test_those_who_know_the_secret_meet(line: Line, beside: Any) -> None:
     listener, caller = line
-    admitted = beside(admit, listener, SECRET)
-    introduce(caller, SECRET)
+    admitted = beside(accept_handshake, listener, SECRET)
+    offer_handshake(caller, SECRET)
     while not admitted:
         time.sleep(0.001)
     assert admitted == [None]
@@ -92,9 +97,9 @@ def test_those_who_know_the_secret_meet(line: Line, beside: Any) -> None:
 @pytest.mark.parametrize("wrong", [b"t" * SIZE, b"", SECRET + b"s", SECRET[:-1]])
 def test_a_caller_with_a_wrong_secret_is_refused(line: Line, beside: Any, wrong: bytes) -> None:
     listener, caller = line
-    told = beside(introduce, caller, wrong)
-    with pytest.raises(StrangerError, match="the caller does not know"):
-        admit(listener, SECRET)
+    told = beside(offer_handshake, caller, wrong)
+    with pytest.raises(AuthenticationError, match="the caller does not know"):
+        accept_handshake(listener, SECRET)
     listener.close()
     while not told:
         time.sleep(0.001)
@@ -105,14 +110,14 @@ def test_a_listener_with_a_wrong_secret_is_refused(line: Line) -> None:
     """One that answers whatever the caller says, as it cannot check it."""
     listener, caller = line
     listener.send(os.urandom(SIZE) + os.urandom(SIZE))
-    with pytest.raises(StrangerError, match="the listener does not know"):
-        introduce(caller, SECRET)
+    with pytest.raises(AuthenticationError, match="the listener does not know"):
+        offer_handshake(caller, SECRET)
 
 
 def test_an_answer_cannot_be_used_again(line: Line, beside: Any) -> None:
     """A whole good conversation is overheard; its words do not open the door a second time."""
     listener, caller = line
-    admitted = beside(admit, listener, SECRET)
+    admitted = beside(accept_handshake, listener, SECRET)
     challenge = read(caller, SIZE)
     ours = os.urandom(SIZE)
     overheard = ours + proof(b"caller", challenge, ours)
@@ -121,8 +126,8 @@ def test_an_answer_cannot_be_used_again(line: Line, beside: Any) -> None:
     again, stranger = socket.socketpair()
     with again, stranger:
         stranger.sendall(overheard)
-        with pytest.raises(StrangerError, match="the caller"):
-            admit(again, SECRET)
+        with pytest.raises(AuthenticationError, match="the caller"):
+            accept_handshake(again, SECRET)
     while not admitted:
         time.sleep(0.001)
     assert admitted == [None]
@@ -143,31 +148,31 @@ def test_a_listener_cannot_be_answered_with_its_own_words(line: Line, reply: str
 
     thread = threading.Thread(target=answer)
     thread.start()
-    with pytest.raises(StrangerError, match="the caller"):
-        admit(listener, SECRET)
+    with pytest.raises(AuthenticationError, match="the caller"):
+        accept_handshake(listener, SECRET)
     thread.join()
 
 
 def test_a_caller_cannot_be_answered_with_its_own_words(line: Line, beside: Any) -> None:
     stranger, caller = line
-    told = beside(introduce, caller, SECRET)
+    told = beside(offer_handshake, caller, SECRET)
     stranger.sendall(os.urandom(SIZE))
     words = read(stranger, 2 * SIZE)
     stranger.sendall(words[SIZE:])  # the caller's own proof
     while not told:
         time.sleep(0.001)
-    assert isinstance(told[0], StrangerError)
+    assert isinstance(told[0], AuthenticationError)
 
 
-@pytest.mark.parametrize("side", [admit, introduce])
+@pytest.mark.parametrize("side", [accept_handshake, offer_handshake])
 @pytest.mark.parametrize("said", [0, 1, SIZE, 2 * SIZE - 1])
 def test_one_who_falls_silent_is_not_waited_for(
     line: Line, monkeypatch: pytest.MonkeyPatch, side: Any, said: int
 ) -> None:
-    monkeypatch.setattr(handshake, "TIME", 0.15)
+    monkeypatch.setattr(connections, "HANDSHAKE_TIMEOUT", 0.15)
     here, there = line
-    there.sendall(bytes(said) if side is admit else bytes(min(said, SIZE)))
-    with pytest.raises(StrangerError, match="took too long"):
+    there.sendall(bytes(said) if side is accept_handshake else bytes(min(said, SIZE)))
+    with pytest.raises(AuthenticationError, match="took too long"):
         side(here, SECRET)
 
 
@@ -176,7 +181,7 @@ def test_one_who_speaks_a_byte_at_a_time_has_no_more_time(
 ) -> None:
     """Each byte comes soon after the one before, and yet the end of it all would be far away."""
     listener, stranger = line
-    monkeypatch.setattr(handshake, "TIME", 0.3)
+    monkeypatch.setattr(connections, "HANDSHAKE_TIMEOUT", 0.3)
     ended = threading.Event()
 
     def drip() -> None:
@@ -185,15 +190,15 @@ def test_one_who_speaks_a_byte_at_a_time_has_no_more_time(
 
     beside(drip)
     try:
-        with pytest.raises(StrangerError, match="took too long"):
-            admit(listener, SECRET)
+        with pytest.raises(AuthenticationError, match="took too long"):
+            accept_handshake(listener, SECRET)
     finally:
         ended.set()
 
 
 def test_a_slow_line_is_no_hindrance(line: Line, beside: Any) -> None:
     listener, caller = line
-    admitted = beside(admit, listener, SECRET)
+    admitted = beside(accept_handshake, listener, SECRET)
     challenge, ours = read(caller, SIZE), os.urandom(SIZE)
     for byte in ours + proof(b"caller", challenge, ours):
         caller.send(bytes([byte]))
@@ -203,7 +208,7 @@ def test_a_slow_line_is_no_hindrance(line: Line, beside: Any) -> None:
     assert admitted == [None]
 
 
-@pytest.mark.parametrize("side", [admit, introduce])
+@pytest.mark.parametrize("side", [accept_handshake, offer_handshake])
 @pytest.mark.parametrize("said", [0, 5, SIZE])
 def test_one_who_hangs_up_is_gone(line: Line, side: Any, said: int) -> None:
     here, there = line

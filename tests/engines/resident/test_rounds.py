@@ -12,9 +12,8 @@ import pytest
 from tests.engines.resident.programs import Products, make_shards
 from tests.engines.resident.roles import Impostor, Team, answer
 
-from dfwtrace.engines.failures import WorkerError
-from dfwtrace.engines.resident import crew as crew_module
-from dfwtrace.engines.resident import service
+from dfwtrace.engines.base import WorkerError
+from dfwtrace.engines.resident import worker, worker_group
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, receive
 from dfwtrace.engines.resident.workers import ResidentWorkers
 
@@ -26,7 +25,7 @@ def test_replies_are_added_along_the_tree_in_any_order_of_arrival(
     assert (0.1 + 0.2) + 0.3 != 0.1 + (0.2 + 0.3)  # so the order matters
     arrived: list[tuple[int, ...]] = []
     with Team(assembly(n_shards=3, n_workers=3)) as team:
-        ask_all = team.crew.round
+        ask_all = team.group.round
 
         def overheard(*args: Any) -> Any:
             nodes, cost = ask_all(*args)
@@ -41,8 +40,8 @@ def test_replies_are_added_along_the_tree_in_any_order_of_arrival(
                 answer(team.links[i], 0.25, 0, 0, i, parts[i], sequence=sequence)
                 time.sleep(0.03)
 
-        monkeypatch.setattr(team.crew, "round", overheard)
-        workers = ResidentWorkers(lambda: team.crew, 3, 0, None)
+        monkeypatch.setattr(team.group, "round", overheard)
+        workers = ResidentWorkers(lambda: team.group, 0, None)
         orders = list(itertools.permutations(range(3)))
         for sequence, order in enumerate(orders, start=1):
             thread = threading.Thread(target=reply, args=(order, sequence))
@@ -54,9 +53,9 @@ def test_replies_are_added_along_the_tree_in_any_order_of_arrival(
 
 
 def test_a_request_is_what_the_worker_gets(joined: Any) -> None:
-    crew, _, link = joined
+    group, _, link = joined
     answer(link, 0.5, 0, 0, 0, np.array([3.0]))
-    nodes, cost = crew.round(Kind.GATHER, "norms", (np.arange(3.0), 2.5, 2**70), None)
+    nodes, cost = group.round(Kind.GATHER, "norms", (np.arange(3.0), 2.5, 2**70), None)
     request = receive(link, 1000)
     assert (request.kind, request.sequence) == (Kind.GATHER, 1)
     method, vector, number, seed = request.values()
@@ -78,7 +77,7 @@ def test_a_request_waits_for_a_worker_that_reads_slowly(assembly: Any) -> None:
         got.append(receive(link, 1 << 30))
         answer(link, 0.0, 0)
 
-    with Impostor(made.invitation) as worker:
+    with Impostor(made.info) as worker:
         _, link = worker.join()
         thread = threading.Thread(target=read, args=(link,))
         thread.start()
@@ -88,14 +87,14 @@ def test_a_request_waits_for_a_worker_that_reads_slowly(assembly: Any) -> None:
 
 
 def test_a_request_over_the_cap_is_refused_before_anything_is_sent(joined: Any) -> None:
-    crew, _, link = joined
+    group, _, link = joined
     overhead = sum(len(part) for part in pack(Kind.SUM, 1, ["product", np.zeros(0)]))
     fits = (1000 - overhead) // 8
     refused = overhead + 8 * (fits + 1)
     with pytest.raises(ValueError, match=rf"largest_message must be at least {refused} bytes"):
-        crew.round(Kind.SUM, "product", (np.ones(fits + 1),), None)
+        group.round(Kind.SUM, "product", (np.ones(fits + 1),), None)
     answer(link, 0.0, 0, 0, 0, np.ones(1))
-    crew.round(Kind.SUM, "product", (np.ones(fits),), None)
+    group.round(Kind.SUM, "product", (np.ones(fits),), None)
     assert receive(link, 1000).sequence == 1  # nothing came before it
 
 
@@ -125,13 +124,13 @@ def test_large_requests_and_replies_pass(engine: Any) -> None:
         def echo(self, shard: Any, v: Any) -> Any:
             return v * 1.0
 
-    crew = engine(n_shards=6, n_workers=6, fan_in=2).launch(Echo(), make_shards(6))
+    group = engine(n_shards=6, n_workers=6, fan_in=2).launch(Echo(), make_shards(6))
     v = np.random.default_rng(0).standard_normal(1_000_000)
-    nodes, cost = crew.round(Kind.GATHER, "echo", (v,), None)
+    nodes, cost = group.round(Kind.GATHER, "echo", (v,), None)
     assert sorted(node.place for node in nodes) == list(range(6))
     assert all(node.partial.tobytes() == v.tobytes() for node in nodes)
     assert cost.bytes > 12 * v.nbytes
-    crew.close()
+    group.close()
 
 
 @pytest.mark.parametrize("fan_in", [1, 2, 3, 16])
@@ -141,7 +140,7 @@ def test_the_driver_gets_at_most_fan_in_replies(
     """And all bytes on all wires are counted, wherever they went."""
     sent: list[int] = []
     passed_on = [0]
-    unpack, say = crew_module.unpack_reply, service.send
+    unpack, say = worker_group.unpack_reply, worker.send
     lock = threading.Lock()
 
     def counted_reply(frame: Any, sequence: int) -> Any:
@@ -155,17 +154,17 @@ def test_the_driver_gets_at_most_fan_in_replies(
                 passed_on[0] += sum(len(buffer) for buffer in buffers)
         return say(sock, buffers)
 
-    monkeypatch.setattr(crew_module, "unpack_reply", counted_reply)
-    monkeypatch.setattr(service, "send", counted_send)
-    crew = engine(n_shards=12, n_workers=12, fan_in=fan_in).launch(Products(), make_shards(12))
-    crew.round(Kind.BUILD, "begin", (np.ones(6),), None)
+    monkeypatch.setattr(worker_group, "unpack_reply", counted_reply)
+    monkeypatch.setattr(worker, "send", counted_send)
+    group = engine(n_shards=12, n_workers=12, fan_in=fan_in).launch(Products(), make_shards(12))
+    group.round(Kind.BUILD, "begin", (np.ones(6),), None)
     sent.clear()
     passed_on[0] = 0
-    _, cost = crew.round(Kind.SUM, "product", (np.ones(6),), None)
+    _, cost = group.round(Kind.SUM, "product", (np.ones(6),), None)
     assert len(sent) == min(fan_in, 12)
     request = sum(len(part) for part in pack(Kind.SUM, 2, ["product", np.ones(6)]))
     assert cost.bytes == passed_on[0] + len(sent) * request
     assert cost.bytes > 12 * (request + 6 * 8)
     if fan_in == 1:  # the driver gets the one sum over all shards
         assert sent[0] < request + 100
-    crew.close()
+    group.close()

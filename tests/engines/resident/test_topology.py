@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dfwtrace.engines.resident.invitation import Invitation
-from dfwtrace.engines.resident.topology import DRIVER, parents
+from dfwtrace.engines.resident.topology import DRIVER, JoinInfo, parents
 
 TREES = st.tuples(st.integers(1, 200), st.integers(1, 40))
 
@@ -60,7 +59,7 @@ def test_a_fan_in_of_one_is_a_chain() -> None:
 
 
 def test_an_invitation_travels_and_keeps_its_secret_out_of_logs() -> None:
-    invitation = Invitation("driver", 4040, b"a secret", 3, 8, 2, 10.0, 1 << 20)
-    assert pickle.loads(pickle.dumps(invitation)) == invitation
-    assert "secret" not in f"{invitation} {invitation!r}"
-    assert "driver:4040" in repr(invitation)
+    info = JoinInfo("driver", 4040, b"a secret", 3, 8, 2, 10.0, 1 << 20)
+    assert pickle.loads(pickle.dumps(info)) == info
+    assert "secret" not in f"{info} {info!r}"
+    assert "driver:4040" in repr(info)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.engines.resident.crews import CrewEngine, ProcessJob
+from tests.engines.resident.groups import GroupEngine, ProcessJob
 from tests.engines.resident.programs import (
     KINDS,
     Products,
@@ -21,14 +21,15 @@ from tests.engines.resident.programs import (
 )
 
 from dfwtrace.engines import Cost
-from dfwtrace.engines.failures import CrewLostError, RowsChangedError, WorkerError
+from dfwtrace.engines.base import RowsChangedError, WorkerError
+from dfwtrace.engines.recovery import WorkersLostError
 from dfwtrace.engines.resident.workers import ResidentWorkers
 
 
 @pytest.mark.parametrize("method", ["load", *KINDS])
 def test_an_error_that_comes_again_is_the_users(tmp_path: Path, method: str) -> None:
     """Fresh workers fail in the same way: it would be in vain to go on."""
-    engine = CrewEngine(4, 2, fan_in=1)
+    engine = GroupEngine(4, 2, fan_in=1)
     program = Products(Trouble(method, 2, "raise", tmp_path, times=100))
 
     def run() -> None:
@@ -51,7 +52,7 @@ def test_an_error_that_comes_again_is_the_users(tmp_path: Path, method: str) -> 
 
 def test_an_error_of_each_round_is_told_once_only(tmp_path: Path) -> None:
     """Once in a while is no reason to give up, whatever it was the last time."""
-    engine = CrewEngine(4, 2)
+    engine = GroupEngine(4, 2)
     program = Products(Trouble("product", 2, "raise", tmp_path))
     workers = engine.workers(program, lambda: make_shards(4))
     workers.build("begin", np.ones(6))
@@ -67,7 +68,7 @@ def test_an_error_of_each_round_is_told_once_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("max_restarts", [0, 2])
 def test_restarts_are_bounded(tmp_path: Path, max_restarts: int) -> None:
-    engine = CrewEngine(2, 2, job=ProcessJob, max_restarts=max_restarts)
+    engine = GroupEngine(2, 2, job=ProcessJob, max_restarts=max_restarts)
     program = Products(Trouble("begin", 1, "kill", tmp_path, times=100))
     workers = engine.workers(program, lambda: make_shards(2))
     with pytest.raises(WorkerError, match=rf"is gone.*after {max_restarts} restarts"):
@@ -80,7 +81,7 @@ def test_restarts_are_bounded(tmp_path: Path, max_restarts: int) -> None:
 def test_rows_that_come_back_different_are_noticed(tmp_path: Path) -> None:
     given = iter([make_shards(4, seed=0), make_shards(4, seed=0), make_shards(4, seed=1)])
     program = Products(Trouble("product", 1, "raise", tmp_path))
-    workers = CrewEngine(4, 2).workers(program, lambda: next(given))
+    workers = GroupEngine(4, 2).workers(program, lambda: next(given))
     workers.build("begin", np.ones(6))
     workers.sum("product", np.ones(6))  # the same rows came again
     for flag in tmp_path.iterdir():
@@ -98,7 +99,7 @@ class Notices:
 
 
 def test_rows_that_a_worker_finds_different_are_the_users_to_know() -> None:
-    engine = CrewEngine(2, 1)
+    engine = GroupEngine(2, 1)
     with pytest.raises(RowsChangedError, match=r"^the rows of shard 7 have changed: persist"):
         engine.workers(Notices(), lambda: make_shards(2))
     assert len(engine.jobs) == 1
@@ -108,7 +109,7 @@ def test_what_was_sent_may_be_changed_afterwards(tmp_path: Path) -> None:
     """After a loss the states are made again from what was sent, not from what became of it."""
     results = []
     for trouble in (None, Trouble("norms", 2, "raise", tmp_path)):
-        workers = CrewEngine(4, 2).workers(Products(trouble), lambda: make_shards(4))
+        workers = GroupEngine(4, 2).workers(Products(trouble), lambda: make_shards(4))
         W, u = np.ones(6), np.arange(6.0)
         workers.build("begin", W)
         W[:] = np.nan
@@ -134,14 +135,14 @@ def test_a_loss_while_the_states_are_made_again_is_one_more(tmp_path: Path) -> N
                 Trouble("begin", 3, "raise", flags[1]).strike("begin", shard.index)
             return super().begin(shard, W)
 
-    workers = CrewEngine(4, 2).workers(Twice(), lambda: make_shards(4))
+    workers = GroupEngine(4, 2).workers(Twice(), lambda: make_shards(4))
     workers.build("begin", np.ones(6))
     workers.sum("product", np.ones(6))
     assert workers.restarts == 2
     workers.close()
 
 
-def test_an_interrupted_round_ends_the_crew() -> None:
+def test_an_interrupted_round_ends_the_group() -> None:
     """Ctrl-C while workers compute: nothing is left, and nothing is started again by itself."""
     began, go_on = threading.Event(), threading.Event()
 
@@ -158,7 +159,7 @@ def test_an_interrupted_round_ends_the_crew() -> None:
         time.sleep(0.2)
         go_on.set()
 
-    engine = CrewEngine(2, 2, fan_in=1)
+    engine = GroupEngine(2, 2, fan_in=1)
     workers = engine.workers(Slow(), lambda: make_shards(2))
     thread = threading.Thread(target=interrupt)
     thread.start()
@@ -178,7 +179,7 @@ def test_an_error_that_is_no_workers_is_not_tried_again() -> None:
         raise LookupError("no such cluster")
 
     with pytest.raises(LookupError):
-        ResidentWorkers(launch, 2, 3, None)
+        ResidentWorkers(launch, 3, None)
     assert calls == [1]
 
 
@@ -187,15 +188,15 @@ def test_a_launch_that_is_lost_is_tried_again_and_not_for_ever() -> None:
 
     def launch() -> Any:
         calls.append(1)
-        raise CrewLostError("worker 0 is gone")
+        raise WorkersLostError("worker 0 is gone")
 
     with pytest.raises(WorkerError, match=r"^worker 0 is gone, after 2 restarts \(max_restarts\)"):
-        ResidentWorkers(launch, 2, 2, None)
+        ResidentWorkers(launch, 2, None)
     assert len(calls) == 3
 
 
 def test_costs_are_told_for_every_round() -> None:
-    workers = CrewEngine(4, 2).workers(Products(), lambda: make_shards(4))
+    workers = GroupEngine(4, 2).workers(Products(), lambda: make_shards(4))
     workers.build("begin", np.ones(6))
     costs = [workers.cost]
     workers.sum("product", np.ones(6))
@@ -209,7 +210,7 @@ def test_costs_are_told_for_every_round() -> None:
 
 
 def test_a_round_after_the_end_is_refused() -> None:
-    engine = CrewEngine(2, 2)
+    engine = GroupEngine(2, 2)
     workers = engine.workers(Products(), lambda: make_shards(2))
     workers.build("begin", np.ones(6))
     workers.close()
@@ -225,10 +226,10 @@ def test_a_round_that_was_lost_costs_what_was_done_again(tmp_path: Path) -> None
     """All bytes of the rounds that were gone through again; the new start is time spent waiting."""
     bytes_of: list[list[int]] = []
     for trouble in (None, Trouble("product", 2, "raise", tmp_path)):
-        engine = CrewEngine(4, 2)
+        engine = GroupEngine(4, 2)
 
-        def rows(engine: CrewEngine = engine) -> Any:
-            time.sleep(0.3 if engine.crews else 0.0)  # the second time
+        def rows(engine: GroupEngine = engine) -> Any:
+            time.sleep(0.3 if engine.groups else 0.0)  # the second time
             return make_shards(4)
 
         workers = engine.workers(Products(trouble), rows)

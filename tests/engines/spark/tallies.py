@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from dfwtrace.setup import Examiner
 
 import dfwtrace as dt
 from dfwtrace.data.rows import ArrayRows, Examined
@@ -102,7 +103,7 @@ def rounds(workers: Workers, after_update: Callable[[], None] = lambda: None) ->
 def assert_same_rounds(task: Any, engine: Engine, rows: Any, X: Any, y: Any) -> None:
     form = task.represent("implicit") if isinstance(task, dt.ScoresTask) else task
     program = ShardProgram(form, (D, M))
-    here = ArrayRows.examined(X, y, task.examine)
+    here = ArrayRows.examined(X, y, Examiner(task))
     expected = rounds(dt.LocalEngine(engine.n_shards).start(program, here))
     found = rounds(engine.start(program, here if rows is None else rows))
     for one, other in zip(found, expected, strict=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dfwtrace.setup import Examiner
 from tests.engines.spark.tallies import Tally, plain
 
 import dfwtrace as dt
@@ -32,7 +33,7 @@ def test_labels_that_grow_after_the_first_look_are_noticed(
 
     frame = spark.range(0, 12, 1, 2).mapInArrow(read, "x double, label long")
     engine, task = engine_of(spark, 4), dt.Multinomial()
-    rows = engine.survey(frame, "x", "label", task.examine)
+    rows = engine.survey(frame, "x", "label", Examiner(task))
     assert rows.facts.shape == (1, 3)
     grown.touch()
     with pytest.raises(dt.RowsChangedError, match=r"W would have to be \(1, 4003\)"):

@@ -21,7 +21,7 @@ from tests.engines.spark.runs import (
 )
 
 import dfwtrace as dt
-from dfwtrace.engines.resident import handshake
+from dfwtrace.engines.resident import connections
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
@@ -224,7 +224,7 @@ def test_garbage_and_wrong_secrets_at_the_port_disturb_nothing(
                 if kind == 0:
                     caller.sendall(os.urandom(4096))
                 elif kind == 1:
-                    handshake.introduce(caller, handshake.fresh_secret())
+                    connections.offer_handshake(caller, connections.new_secret())
             except OSError:
                 dropped[0] += 1
             time.sleep(0.01)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tests.engines.spark.runs import active_jobs, wait_until
 
-from dfwtrace.engines.spark.job import BackgroundJob, python_traceback, run_job
-from dfwtrace.engines.spark.session import Cluster
+from dfwtrace.engines.spark.session import BackgroundJob, Cluster, python_traceback, run_job
 
 
 def test_a_job_that_was_cancelled_before_it_began_never_begins(spark: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from dfwtrace.setup import Examiner
 from tests.clusters import executor_pids, kill
 from tests.engines.spark.runs import active_jobs, ctrl_c, persisted, wait_until
 from tests.engines.spark.tallies import (
@@ -84,8 +85,8 @@ def test_killed_executors_change_no_bit(local_cluster: SparkSession) -> None:
     X, y = labelled(30)
     task = dt.Multinomial()
     engine = dt.SparkMapReduceEngine(local_cluster, n_shards=3)
-    here = ArrayRows.examined(X, y, task.examine)
-    there = engine.survey(labelled_frame(local_cluster, X, y), "features", "label", task.examine)
+    here = ArrayRows.examined(X, y, Examiner(task))
+    there = engine.survey(labelled_frame(local_cluster, X, y), "features", "label", Examiner(task))
     program = ShardProgram(task.represent("implicit"), (D, M))
     expected = rounds(dt.LocalEngine(3).start(program, here))
     workers = engine.start(program, there)

@@ -23,8 +23,7 @@ from tests.engines.spark.runs import (
 from tests.engines.spark.tallies import Tally, plain, some_rows
 
 import dfwtrace as dt
-from dfwtrace.engines.spark.job import BackgroundJob
-from dfwtrace.engines.spark.session import Cluster
+from dfwtrace.engines.spark.session import BackgroundJob, Cluster
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from tests.engines.spark.runs import as_they_are, assert_same_shards
 
 from dfwtrace.data.rows import ArrayRows, Examined, Facts
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
-from dfwtrace.engines.failures import RowsChangedError
+from dfwtrace.engines.base import RowsChangedError
 from dfwtrace.engines.spark import packing
-from dfwtrace.engines.spark.assembling import assemble
-from dfwtrace.engines.spark.packing import pack, pack_batches
-from dfwtrace.engines.spark.reading import choose_columns
+from dfwtrace.engines.spark.dataframe import choose_columns
+from dfwtrace.engines.spark.packing import assemble, pack, pack_batches
 
 XS = ["float64", "float32", "int64", "sparse", "sparse32"]
 YS = [None, "labels", "numbers", "columns"]

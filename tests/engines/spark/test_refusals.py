@@ -74,7 +74,7 @@ def test_a_port_that_is_taken_is_refused(spark: Any, tidy: None, classes: Any) -
 def test_an_address_that_no_executor_can_reach_is_named(
     spark: Any, tidy: None, classes: Any
 ) -> None:
-    engine = dt.SparkEngine(spark, N_SHARDS, host="127.0.0.1", bind="127.0.0.2", start_timeout=20)
+    engine = dt.SparkEngine(spark, N_SHARDS, host="127.0.0.1", bind="127.0.0.2", start_timeout=12)
     with pytest.raises(ConnectionError, match=r"no way from .* to 127\.0\.0\.1:.*host, bind"):
         dt.solve(dt.Multinomial(), *classes, radius=1.0, engine=engine)
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+import venv
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.clusters import JAVA_OPTIONS
 from tests.engines.spark.runs import told
 
 import dfwtrace as dt
-from dfwtrace.engines.spark.session import Cluster, is_frame
+from dfwtrace.engines import is_frame
+from dfwtrace.engines.spark.session import Cluster, check_python
 
 
 def run(code: str, **environment: str) -> str:
@@ -73,6 +78,102 @@ print(dt.SparkEngine(n_workers=1).cluster.connect, flush=True)
 os._exit(0)  # a client would first say goodbye to a server, and there is none
 """
     assert run(code, PATH="/nowhere", SPARK_REMOTE="sc://127.0.0.1:1") == "True"
+
+
+OTHER_PYTHON = """
+import os
+import sys
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+import dfwtrace as dt
+from dfwtrace.data.rows import ArrayRows, Examined
+
+
+class Rows:
+    def count(self, shard):
+        return np.array([float(shard.n_rows)])
+
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.log.level", "OFF").getOrCreate()
+rows = ArrayRows.examined(np.ones((3, 2)), None, lambda X, y: Examined(X, y, (2, 1)))
+workers = dt.SparkEngine(spark, 1).start(Rows(), rows)
+print(workers.sum("count"))
+workers.close()
+os.environ["PYSPARK_PYTHON"] = spark.sparkContext.pythonExec = sys.argv[1]
+for engine in (dt.SparkEngine, dt.SparkMapReduceEngine):
+    try:
+        engine(spark, 1).start(Rows(), rows)
+    except dt.WorkerError as error:
+        print(error)
+"""
+
+
+@pytest.mark.spark
+def test_workers_have_the_python_of_this_process_or_one_that_is_named(tmp_path: Path) -> None:
+    """On a local master, from an environment that is not activated; another must have it all."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    bare = tmp_path / "bare" / "bin" / "python3"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")},
+        "PATH": f"{bare.parent}:{os.environ['PATH']}",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(tmp_path),
+        "PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{JAVA_OPTIONS}' pyspark-shell",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_PYTHON, bare],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    works, *refused = done.stdout.splitlines()
+    assert works == "[3.]"
+    assert len(refused) == 2, done.stdout
+    for said in refused:
+        assert said.startswith("the Python of Spark's workers has no ")
+        assert "set PYSPARK_PYTHON, or spark.pyspark.python, to one that has dfwtrace" in said
+    assert "starting the workers again" not in done.stderr
+
+
+def test_the_settings_name_the_python_of_the_workers(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = spark.sparkContext
+    monkeypatch.setattr(context, "pythonExec", "python3")
+    Cluster(spark)
+    assert context.pythonExec == "python3"  # PYSPARK_PYTHON is set for the tests
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    with told(spark, {"spark.pyspark.python": "/opt/python"}):
+        Cluster(spark)
+    assert context.pythonExec == "/opt/python"
+    Cluster(spark)
+    assert context.pythonExec == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("message", "fault"),
+    [
+        ("ModuleNotFoundError: No module named 'dfwtrace'", "has no dfwtrace"),
+        ("ModuleNotFoundError: No module named 'dfwtrace.engines.base'", "dfwtrace.engines.base:"),
+        ("ModuleNotFoundError: No module named 'pyarrow'", "has no pyarrow"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version", "another version"),
+        ('Cannot run program "/opt/python3": error=2', r"cannot be started \(/opt/python3\)"),
+    ],
+)
+def test_a_python_that_will_not_do_is_refused(message: str, fault: str) -> None:
+    with pytest.raises(dt.WorkerError, match=f"the Python of Spark's workers .*{fault}"):
+        check_python(f"Job aborted.\n{message}\n\tat org.apache.spark")
+
+
+@pytest.mark.parametrize("message", ["", "No module named 'my_features'", "numpy is fine"])
+def test_other_failures_are_not_the_pythons(message: str) -> None:
+    check_python(message)
 
 
 def test_without_a_session_the_active_one_is_taken(spark: Any) -> None:

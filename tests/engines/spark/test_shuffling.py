@@ -14,8 +14,7 @@ from tests.engines.spark.runs import as_they_are, assert_same_shards
 
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
 from dfwtrace.engines.spark import packing
-from dfwtrace.engines.spark.assembling import assemble
-from dfwtrace.engines.spark.packing import keys_for, packed
+from dfwtrace.engines.spark.packing import assemble, keys_for, packed
 from dfwtrace.engines.spark.survey import survey
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from dfwtrace.setup import Examiner
 from pyspark.ml.linalg import Vectors
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
 import dfwtrace as dt
 from dfwtrace.data.rows import ArrayRows, Examined, Facts, Targets
-from dfwtrace.engines.spark.cells import BadRowsError
-from dfwtrace.engines.spark.reading import choose_columns
+from dfwtrace.engines.spark.dataframe import BadRowsError, choose_columns
 from dfwtrace.engines.spark.survey import merge, survey, survey_batches
 
 if TYPE_CHECKING:
@@ -44,12 +44,11 @@ def survey_here(
     partitions: list[list[Any]], examine: Any = as_they_are, reading: Any = READING
 ) -> Any:
     """What `survey` finds in partitions of batches, with nothing but the job left out."""
-    reports = {}
-    for partition, batches in enumerate(partitions):
-        report = survey_batches(iter(batches), reading, examine, partition)
-        if report is not None:
-            reports[partition] = json.loads(json.dumps(report))
-    return merge(reports, reading)
+    reports = {
+        partition: survey_batches(iter(batches), reading, examine, partition)
+        for partition, batches in enumerate(partitions)
+    }
+    return merge(pickle.loads(pickle.dumps(reports)), reading)
 
 
 def test_facts_of_all_batches_and_partitions() -> None:
@@ -137,7 +136,7 @@ def test_a_task_that_makes_rows_uneven_is_refused(examine: Any, name: str) -> No
 
 
 def test_a_tasks_own_refusal_keeps_its_type_and_gets_the_column() -> None:
-    labels = dt.Multinomial().examine
+    labels = Examiner(dt.Multinomial())
     good, bad = batch_of([[1]], [1]), batch_of([[1]], [-3])
     message = r"^y must hold class labels as integers from 0, got -3 \(column 'y'\)\.$"
     with pytest.raises(ValueError, match=message):
@@ -199,8 +198,8 @@ def test_a_data_frame_is_known_as_its_arrays_are(spark: SparkSession) -> None:
     X, y = rng.standard_normal((30, 4)).astype(np.float32), rng.integers(0, 5, 30)
     rows = [(row.tolist(), int(label), "unused") for row, label in zip(X, y, strict=True)]
     frame = frame_of(spark, rows, "features array<float>, label int, more string", 4)
-    found = survey(frame, None, "label", dt.Multinomial().examine)
-    expected = ArrayRows.examined(X, y, dt.Multinomial().examine).facts
+    found = survey(frame, None, "label", Examiner(dt.Multinomial()))
+    expected = ArrayRows.examined(X, y, Examiner(dt.Multinomial())).facts
     assert asdict(found.facts) == asdict(expected)
     assert sum(found.counts) == 30
     assert len(found.counts) == 4

@@ -1,21 +1,24 @@
-"""Frames on a socket: a length, a sequence number, a kind, and raw buffers. Never pickle.
+"""What travels on a socket: frames of a length, a sequence number, a kind and raw buffers.
 
 A frame's payload is a list of numbers, short texts and arrays. An array travels as its bytes, with
 its dtype, its shape and its memory order, because BLAS may round differently for another order.
+Shards travel as several such frames. Nothing is ever pickled.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from itertools import accumulate
 from typing import NamedTuple, cast
 
 import numpy as np
+import scipy.sparse as sp
 
 from dfwtrace._typing import Array
+from dfwtrace.data.shards import Shard, compressed_rows
 
 Value = Array | float | int | str
 
@@ -23,8 +26,8 @@ Value = Array | float | int | str
 class Kind(IntEnum):
     """What a frame is for."""
 
-    HELLO = 1  # a worker tells who it is
-    TREE = 2  # the driver tells a worker where its parent listens
+    HELLO = 1  # a worker says who it is
+    TREE = 2  # the driver says where a worker's parent listens
     ROWS = 3  # a piece of a shard's rows
     READY = 4  # a worker's shards are in memory
     BUILD = 5
@@ -65,9 +68,11 @@ HEADER = struct.Struct("<QQB")  # length of the payload, sequence number, kind
 
 _DTYPES = {code: np.dtype(text) for code, text in enumerate(("<f8", "<f4", "<i8", "<i4", "|u1"))}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_MOST_DIMENSIONS = 4
-# Buffers that one system call may take.
-_AT_ONCE = 512
+_MAX_DIMENSIONS = 4
+# Buffers that one system call takes.
+_MAX_BUFFERS = 512
+# Bytes of a piece of a shard: large enough for the network, small beside any shard.
+_PIECE_BYTES = 4 << 20
 
 
 def pack(kind: Kind, sequence: int, values: Sequence[Value] = ()) -> list[memoryview]:
@@ -97,8 +102,10 @@ def encode(values: Sequence[Value]) -> list[memoryview]:
     for value in values:
         if isinstance(value, np.ndarray):
             array = value if value.flags.forc else np.ascontiguousarray(value)
-            if array.dtype not in _CODES or array.ndim > _MOST_DIMENSIONS:
-                raise TypeError(f"an array of {array.dtype} and {array.ndim} dimensions can't go.")
+            if array.dtype not in _CODES or array.ndim > _MAX_DIMENSIONS:
+                raise TypeError(
+                    f"an array of {array.dtype} and {array.ndim} dimensions cannot be sent."
+                )
             by_column = not array.flags.c_contiguous
             head += struct.pack("<cBBB", b"a", _CODES[array.dtype], by_column, array.ndim)
             head += struct.pack(f"<{array.ndim}Q", *array.shape)
@@ -141,7 +148,7 @@ def _decode(payload: memoryview) -> list[Value]:
         letter = bytes(take(1))
         if letter == b"a":
             code, by_column, ndim = take(3)
-            if ndim > _MOST_DIMENSIONS:
+            if ndim > _MAX_DIMENSIONS:
                 raise ValueError("too many dimensions")
             shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
             dtype = _DTYPES[code]
@@ -177,7 +184,7 @@ def send(sock: socket.socket, buffers: Sequence[memoryview]) -> int:
     total = sum(len(buffer) for buffer in left)
     while left:
         try:
-            left = _drop(left, sock.sendmsg(left[:_AT_ONCE]))
+            left = _drop(left, sock.sendmsg(left[:_MAX_BUFFERS]))
         except (BrokenPipeError, ConnectionResetError) as error:
             raise PeerLostError(str(error)) from error
     return total
@@ -187,13 +194,17 @@ def push(sock: socket.socket, buffers: Sequence[memoryview]) -> list[memoryview]
     """Send what the socket takes at once; the buffers that are left."""
     left = [buffer for buffer in buffers if len(buffer)]
     try:
-        return _drop(left, sock.sendmsg(left[:_AT_ONCE], [], socket.MSG_DONTWAIT)) if left else left
+        return (
+            _drop(left, sock.sendmsg(left[:_MAX_BUFFERS], [], socket.MSG_DONTWAIT))
+            if left
+            else left
+        )
     except BlockingIOError:
         return left
 
 
 def _drop(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
-    """What is left of the buffers after so many bytes."""
+    """What is left of the buffers after `sent` bytes."""
     left = list(buffers)
     while left and sent >= len(left[0]):
         sent -= len(left[0])
@@ -254,3 +265,59 @@ class FrameReader:
         frame = Frame(known, sequence, self._buffer)
         self._begin()
         return frame
+
+
+def shard_payloads(shards: list[Shard], largest_message: int) -> Iterator[list[Value]]:
+    """The payloads of the frames that carry the shards, from memory or from a memory map."""
+    most = min(_PIECE_BYTES, largest_message // 2)
+    for shard in shards:
+        X = shard.X
+        parts = {"X": X}
+        if sp.issparse(X):
+            parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr}
+        if shard.y is not None:
+            parts["y"] = shard.y
+        yield [shard.index, int(X.shape[1]), len(parts)]
+        for name, array in parts.items():
+            yield [name, array.dtype.str, *array.shape]
+            at_once = max(1, most // max(1, array[:1].nbytes))
+            for start in range(0, array.shape[0] if array.size else 0, at_once):
+                rows = np.ascontiguousarray(array[start : start + at_once])
+                flat = rows.reshape(-1).view(np.uint8)
+                for first in range(0, flat.size, most):  # a single row may be larger than that
+                    yield [flat[first : first + most]]
+
+
+def receive_shards(next_frame: Callable[[], Frame], count: int) -> list[Shard]:
+    """Put `count` shards together from the frames that carry them."""
+
+    def values() -> list[Value]:
+        frame = next_frame()
+        if frame.kind != Kind.ROWS:
+            raise ProtocolError(f"{frame.kind.name} where rows should come")
+        return frame.values()
+
+    shards = []
+    for _ in range(count):
+        index, n_columns, n_arrays = (cast(int, value) for value in values())
+        arrays = dict(_receive_array(values) for _ in range(n_arrays))
+        if "X" in arrays:
+            X = arrays["X"]
+        else:
+            X = compressed_rows(arrays["data"], arrays["indices"], arrays["indptr"], n_columns)
+        shards.append(Shard(index, X, arrays.get("y")))
+    return shards
+
+
+def _receive_array(values: Callable[[], list[Value]]) -> tuple[str, Array]:
+    name, dtype, *shape = values()
+    array: Array = np.empty(cast(list[int], shape), np.dtype(cast(str, dtype)))
+    if array.dtype.kind not in "biuf":
+        raise ProtocolError(f"rows of {array.dtype}")
+    flat = array.reshape(-1).view(np.uint8)
+    filled = 0
+    while filled < flat.size:
+        piece = cast(Array, values()[0])
+        flat[filled : filled + piece.size] = piece
+        filled += piece.size
+    return cast(str, name), array

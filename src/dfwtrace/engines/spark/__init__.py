@@ -1,1 +1,1 @@
-"""Shards on an Apache Spark cluster."""
+"""Shards on the executors of a Spark cluster."""

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from dfwtrace.data.rows import ArrayRows, Examine
 from dfwtrace.data.shards import shard_bounds, split_rows
-from dfwtrace.engines.resident.crew import Crew
-from dfwtrace.engines.resident.feeding import pieces, receive_shards
-from dfwtrace.engines.resident.handshake import fresh_secret
-from dfwtrace.engines.resident.invitation import Invitation
-from dfwtrace.engines.resident.reception import Reception
-from dfwtrace.engines.resident.service import Load, serve
-from dfwtrace.engines.resident.wire import Value
+from dfwtrace.engines.resident.connections import Listener, new_secret
+from dfwtrace.engines.resident.topology import JoinInfo
+from dfwtrace.engines.resident.wire import receive_shards, shard_payloads
+from dfwtrace.engines.resident.worker import Load, serve
+from dfwtrace.engines.resident.worker_group import Rows, WorkerGroup
 from dfwtrace.engines.resident.workers import ResidentWorkers
-from dfwtrace.engines.spark.assembling import assemble
-from dfwtrace.engines.spark.job import BackgroundJob, run_job
-from dfwtrace.engines.spark.packing import keys_for, packed
-from dfwtrace.engines.spark.session import Cluster
+from dfwtrace.engines.spark.packing import assemble, keys_for, packed
+from dfwtrace.engines.spark.session import BackgroundJob, Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
 from dfwtrace.validation import check_count, check_positive, describe
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+#: Makes, within a task, what loads the shards of a worker.
+Loader = Callable[[int, "Iterator[pa.RecordBatch]"], Load]
 
 
 class SparkEngine:
@@ -32,31 +35,32 @@ class SparkEngine:
 
     Parameters
     ----------
-    spark : SparkSession, optional
-        The active session by default, or a new one.
-    n_shards : int
+    spark : SparkSession, default=None
+        The active session by default, or a new one. On a local master its Python workers are this
+        process's Python, unless PYSPARK_PYTHON or `spark.pyspark.python` names another.
+    n_shards : int, default=8
         Number of logical shards. The same number gives the same bits on every engine.
-    n_workers : int, optional
+    n_workers : int, default=None
         Number of tasks that hold the shards, at most `n_shards`; by default, as many as there are
         shards for and the cluster can run at once.
-    fan_in : int
+    fan_in : int, default=16
         Workers that report to any one worker or to the driver, at the most; with more workers than
         this, partial sums go up a tree.
-    max_restarts : int
+    max_restarts : int, default=3
         How often lost workers may be started again in a run.
-    host, bind : str, optional
+    host, bind : str, default=None
         The driver's address as executors reach it, and the address to listen at; by default,
         Spark's own `spark.driver.host` and `spark.driver.bindAddress`.
-    port : int
+    port : int, default=0
         To listen at; any free one by default.
-    start_timeout : float
-        Seconds for the workers to come. The time in which Spark reads and shuffles a DataFrame for
+    start_timeout : float, default=120.0
+        Seconds for the workers to join. The time in which Spark reads and shuffles a DataFrame for
         them does not count.
-    round_timeout : float, optional
+    round_timeout : float, default=None
         Seconds that a round may take before its workers count as hung; no limit by default. A
         machine or a process that has stopped, and a worker that should be at work and uses no
         processor for two minutes, are noticed in any case.
-    largest_message : int
+    largest_message : int, default=4294967296
         Bytes that a message may have.
 
     Examples
@@ -111,39 +115,31 @@ class SparkEngine:
         """Processors at work, for the estimate of times."""
         return self.cluster.processors(self.n_workers or self.n_shards)
 
-    def survey(self, frame: Any, features: Any, label: Any, examine: Examine) -> FrameRows:
-        """Look through a DataFrame where it is."""
+    def survey(self, frame: DataFrame, features: Any, label: Any, examine: Examine) -> FrameRows:
+        """Check and measure the rows of a DataFrame where they are."""
         self._choose_workers()  # what is refused is refused before all rows are read
-        return survey(frame, features, label, examine, self._collect)
+        return survey(frame, features, label, examine, self.cluster.collect)
 
-    def start(self, program: Any, rows: ArrayRows | FrameRows) -> ResidentWorkers:
+    def start(self, program: object, rows: ArrayRows | FrameRows) -> ResidentWorkers:
+        """Cut the rows into shards; see `Engine.start`."""
         n_workers = self._choose_workers()
-        keys = (
-            None
-            if isinstance(rows, ArrayRows)
-            else keys_for(self.cluster.spark, n_workers, self._collect)
+        keys = None
+        if isinstance(rows, FrameRows):
+            keys = keys_for(self.cluster.spark, n_workers, self.cluster.collect)
+        return ResidentWorkers(
+            lambda: self._launch(program, rows, n_workers, keys),
+            self.max_restarts,
+            self.round_timeout,
         )
-
-        def launch() -> Crew:
-            return self._launch(program, rows, n_workers, keys)
-
-        return ResidentWorkers(launch, self.n_shards, self.max_restarts, self.round_timeout)
 
     def _choose_workers(self) -> int:
         self.cluster.check_alive()
         self.cluster.check_barrier()
         return self.cluster.choose_workers(self.n_workers, self.n_shards, self.start_timeout)
 
-    def _collect(self, frame: Any) -> Any:
-        return run_job(self.cluster, "dfwtrace: a look at the rows", frame.collect)
-
     def _launch(
-        self,
-        program: Any,
-        rows: ArrayRows | FrameRows,
-        n_workers: int,
-        keys: list[int] | None,
-    ) -> Crew:
+        self, program: object, rows: ArrayRows | FrameRows, n_workers: int, keys: list[int] | None
+    ) -> WorkerGroup:
         self.cluster.check_alive()
         if not self.cluster.connect:  # a lost executor takes a while to be replaced
             self.cluster.wait_for_slots(n_workers, self.start_timeout)
@@ -151,98 +147,92 @@ class SparkEngine:
         bind = self.bind or host
         if self.bind is None and not self.cluster.connect:  # there it is the server's
             bind = self.cluster.setting("spark.driver.bindAddress", host)
-        secret = fresh_secret()
-        reception = Reception(bind, self.port, secret)
-        invitation = Invitation(
-            host,
-            reception.port,
-            secret,
-            n_workers,
-            self.n_shards,
-            self.fan_in,
-            self.start_timeout,
-            self.largest_message,
-        )
+        secret = new_secret()
+        listener = Listener(bind, self.port, secret)
         try:
-            frame, load = _source(self.cluster, rows, invitation, keys)
-            serving = frame.mapInArrow(_task(invitation, program, load), "worker int", barrier=True)
+            info = JoinInfo(
+                host,
+                listener.port,
+                secret,
+                n_workers,
+                self.n_shards,
+                self.fan_in,
+                self.start_timeout,
+                self.largest_message,
+            )
+            send: Rows | None = None
+            if isinstance(rows, FrameRows):
+                frame, loader = _shuffled(rows, info, keys or [])
+            else:
+                frame = self.cluster.spark.range(0, n_workers, 1, n_workers)
+                loader, send = _received(info), _sender(rows, info)
+            serving = frame.mapInArrow(_task(info, program, loader), "worker int", barrier=True)
             job = BackgroundJob(
                 self.cluster,
                 f"dfwtrace: {n_workers} resident workers",
                 serving.collect,
-                # Tasks that run will call, or say why they cannot; Connect does not tell of them.
+                # Tasks that run will call, or say why they cannot; Connect does not show them.
                 prepares=keys is not None or not self.cluster.connect,
             )
-            feed = _feed(rows, invitation)
         except BaseException:
-            reception.close()
+            listener.close()
             raise
-        return Crew(invitation, reception, job, feed)
+        return WorkerGroup(info, listener, job, send)
 
     def __repr__(self) -> str:
         return f"SparkEngine(n_shards={self.n_shards}, n_workers={self.n_workers})"
 
 
-def _shards_of(invitation: Invitation) -> list[tuple[int, int]]:
-    """The range of shards that each worker holds."""
-    return shard_bounds(invitation.n_shards, invitation.n_workers)
+# What follows makes closures for the tasks, none of which may capture the engine.
 
 
-def _feed(rows: ArrayRows | FrameRows, invitation: Invitation) -> Any:
-    """What sends rows of this process to a worker; None for rows that Spark has."""
-    if not isinstance(rows, ArrayRows):
-        return None
-    shards = split_rows(rows.X, rows.y, invitation.n_shards)
-
-    def feed(worker: int) -> Iterable[list[Value]]:
-        first, last = _shards_of(invitation)[worker]
-        return pieces(shards[first:last], invitation.largest_message)
-
-    return feed
+def _sender(rows: ArrayRows, info: JoinInfo) -> Rows:
+    """What sends rows of this process to a worker."""
+    shards = split_rows(rows.X, rows.y, info.n_shards)
+    return lambda worker: shard_payloads(
+        shards[slice(*info.shards_of(worker))], info.largest_message
+    )
 
 
-def _source(
-    cluster: Cluster,
-    rows: ArrayRows | FrameRows,
-    invitation: Invitation,
-    keys: list[int] | None,
-) -> tuple[Any, Any]:
+def _received(info: JoinInfo) -> Loader:
+    """A worker's shards are what the driver sends."""
+
+    def loader(worker: int, batches: Iterator[pa.RecordBatch]) -> Load:
+        first, last = info.shards_of(worker)
+        return lambda next_frame: receive_shards(next_frame, last - first)
+
+    return loader
+
+
+def _shuffled(rows: FrameRows, info: JoinInfo, keys: list[int]) -> tuple[DataFrame, Loader]:
     """A DataFrame with a partition for each worker, and what makes its shards of it there."""
-    n_workers = invitation.n_workers
-    ranges = _shards_of(invitation)
-    if isinstance(rows, ArrayRows) or keys is None:
-        empty = cluster.spark.range(0, n_workers, 1, n_workers)
-
-        def receive(worker: int, batches: Iterator[Any]) -> Load:
-            first, last = ranges[worker]
-            return lambda next_frame: receive_shards(next_frame, last - first)
-
-        return empty, receive
-    bounds = shard_bounds(rows.facts.n_rows, invitation.n_shards)
     facts = rows.facts
+    bounds = shard_bounds(facts.n_rows, info.n_shards)
+    ranges = [info.shards_of(worker) for worker in range(info.n_workers)]
     owned = [(bounds[first][0], bounds[last - 1][1]) for first, last in ranges]
-    frame = packed(rows, owned, keys).repartition(n_workers, "key")
 
-    def unpack(worker: int, batches: Iterator[Any]) -> Load:
+    def loader(worker: int, batches: Iterator[pa.RecordBatch]) -> Load:
         first, last = ranges[worker]
         return lambda next_frame: assemble(batches, facts, bounds[first:last], first)
 
-    return frame, unpack
+    return packed(rows, owned, keys).repartition(info.n_workers, "key"), loader
 
 
-def _task(invitation: Invitation, program: Any, load: Any) -> Any:
-    """What each task of the barrier job does. A closure that does not capture the engine."""
+def _task(
+    info: JoinInfo, program: object, loader: Loader
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What each task of the barrier job does."""
 
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None  # this runs within a task
         worker = context.partitionId()
-        serve(invitation, worker, program, load(worker, batches), context.cpus())
+        serve(info, worker, program, loader(worker, batches), context.cpus())
         for _ in batches:  # Spark uses a process again only if it has read all that it was sent
             pass
-        yield pyarrow.RecordBatch.from_pydict({"worker": pyarrow.array([worker], "int32")})
+        yield pa.RecordBatch.from_pydict({"worker": pa.array([worker], "int32")})
 
     return run

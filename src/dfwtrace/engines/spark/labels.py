@@ -9,7 +9,7 @@ import numpy as np
 from dfwtrace._typing import Array
 from dfwtrace.validation import describe
 
-# More classes than this are taken for numbers that were meant to be predicted, not told apart.
+# More classes than this are taken for the targets of a regression.
 _MOST_CLASSES = 100_000
 
 

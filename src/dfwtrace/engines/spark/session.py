@@ -1,4 +1,4 @@
-"""What the engines need of a Spark session, classic or Connect, said in their own words."""
+"""A Spark session, classic or Connect: what it can run, and jobs that can be cancelled."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ import os
 import re
 import shutil
 import socket
+import sys
+import threading
 import time
+import uuid
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+from dfwtrace.engines.base import WorkerError
+from dfwtrace.engines.recovery import WorkersLostError
+
+Outcome = TypeVar("Outcome")
 
 # Executors of a cluster that has just started, or lost one, register one after another.
 _REGISTRATION_SECONDS = 10.0
-
-
-def is_frame(X: Any) -> bool:
-    """Whether X is a Spark DataFrame; told without importing pyspark."""
-    kind = type(X)
-    return kind.__module__.startswith("pyspark.sql.") and hasattr(X, "mapInArrow")
+# Seconds between two attempts to cancel a job that may just be about to begin.
+_CANCEL_EVERY = 0.2
+# What a worker cannot do without.
+_PACKAGES = "dfwtrace|numba|numpy|pandas|pyarrow|scipy|sklearn|threadpoolctl"
 
 
 def find_session(spark: Any) -> Any:
@@ -45,11 +52,25 @@ def find_session(spark: Any) -> Any:
 
 
 class Cluster:
-    """One Spark session. Of its methods only those that start jobs change anything in it."""
+    """One Spark session, and what it can run."""
 
     def __init__(self, spark: Any) -> None:
         self.spark = find_session(spark)
         self.connect = type(self.spark).__module__.startswith("pyspark.sql.connect")
+        if not self.connect:
+            self._choose_python()
+
+    def _choose_python(self) -> None:
+        """Let Spark's workers be the Python that the settings name; on this machine, this one.
+
+        PySpark itself reads only PYSPARK_PYTHON, and else takes the first `python3` on the PATH,
+        which is another one in a virtual environment that is not activated.
+        """
+        chosen = self.setting("spark.pyspark.python", "")
+        if not chosen and re.match(r"local\b", self.setting("spark.master", "")):
+            chosen = sys.executable
+        if chosen and not os.environ.get("PYSPARK_PYTHON"):
+            self.spark.sparkContext.pythonExec = chosen
 
     def check_alive(self) -> None:
         """Refuse a session whose context has been stopped."""
@@ -78,7 +99,7 @@ class Cluster:
             return str(self.spark.sparkContext.getConf().get(name, default))
         try:
             return str(self.spark.conf.get(name, default))
-        except Exception:  # Connect refuses to tell some
+        except Exception:  # Connect does not show all
             return default
 
     @property
@@ -92,14 +113,14 @@ class Cluster:
         return int(scala.maxNumConcurrentTasks(profile))
 
     def processors(self, n_tasks: int) -> int:
-        """That so many tasks have at the most, as far as can be told now."""
+        """Processors that `n_tasks` tasks have at the most, as far as is known now."""
         if not self.connect:
             with suppress(Exception):  # a context that has been stopped, which is refused elsewhere
                 n_tasks = min(n_tasks, max(1, self.slots()))
         return self.task_cpus * n_tasks
 
     def has_running_tasks(self, group: str) -> bool:
-        """Whether a task of the group runs now; Connect does not tell."""
+        """Whether a task of a job group runs now; with Connect this is not known."""
         if self.connect:
             return True
         tracker = self.spark.sparkContext.statusTracker()
@@ -110,11 +131,7 @@ class Cluster:
     def wait_for_slots(self, wanted: int, patience: float) -> int:
         """Slots, as soon as there are as many as wanted, or once no more executors come.
 
-        Parameters
-        ----------
-        wanted : int
-        patience : float
-            Seconds to wait for the first executor; after it, more are waited for a little only.
+        The first executor is waited for `patience` seconds; after it, more only a little.
         """
         here = re.fullmatch(r"local(\[.*\])?", self.setting("spark.master", "")) is not None
         known, give_up = 0, time.monotonic() + patience
@@ -128,7 +145,7 @@ class Cluster:
             time.sleep(0.1)
 
     def _expected_slots(self) -> int:
-        """Those that there will be once all executors have registered, as far as settings tell."""
+        """Those that there will be once all executors have registered, as far as settings say."""
         instances = int(self.setting("spark.executor.instances", "0"))
         if instances:
             cores = int(self.setting("spark.executor.cores", "1"))
@@ -137,11 +154,11 @@ class Cluster:
         return most or max(1, self.slots())
 
     def choose_workers(self, n_workers: int | None, n_shards: int, patience: float) -> int:
-        """How many workers to start: as many as asked for, or as shards and slots allow."""
+        """How many workers to start: as many as given, or as shards and slots allow."""
         if self.connect:
             if n_workers is None:
                 raise ValueError(
-                    "n_workers must be given with Spark Connect, which does not tell how many "
+                    "n_workers must be given with Spark Connect, which does not say how many "
                     "tasks can run at once."
                 )
             return n_workers
@@ -172,6 +189,11 @@ class Cluster:
                 return "127.0.0.1"
             return str(probe.getsockname()[0])
 
+    def collect(self, frame: Any) -> list[Any]:
+        """The rows of a DataFrame, from a job that Ctrl-C ends."""
+        rows: list[Any] = run_job(self, "dfwtrace: first pass over the rows", frame.collect)
+        return rows
+
     def start_group(self, group: str, description: str) -> None:
         """Put this thread's jobs into a group."""
         if self.connect:
@@ -185,3 +207,125 @@ class Cluster:
             self.spark.interruptTag(group)
         else:
             self.spark.sparkContext.cancelJobGroup(group)
+
+
+class BackgroundJob:
+    """Runs `action`, which starts Spark jobs, in a thread and a job group of its own.
+
+    The caller's thread keeps its own job group, and Ctrl-C reaches it while it waits: a thread that
+    is within a call to the JVM cannot make another one to cancel the job. If it `prepares`, its
+    tasks may run for long before the workers call, such as to read a DataFrame.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        description: str,
+        action: Callable[[], Any],
+        prepares: bool = False,
+    ) -> None:
+        self._cluster, self._prepares = cluster, prepares
+        self._group = f"dfwtrace-{uuid.uuid4().hex}"
+        self._description, self._action = description, action
+        self.outcome: Any = None
+        self.error: BaseException | None = None
+        self._cancelled = False
+        # An event, and not the thread's own end: after Ctrl-C within `join`, Python 3.11 believes
+        # that a thread which still runs has ended.
+        self._ended = threading.Event()
+        self._begun = False
+        kind: Callable[..., threading.Thread] = threading.Thread
+        if not cluster.connect:
+            from pyspark import InheritableThread
+
+            kind = InheritableThread  # its jobs have the local properties of this thread's
+        self._thread = kind(target=self._run, name="dfwtrace-job", daemon=True)
+
+    def start(self) -> None:
+        self._begun = True
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._cluster.start_group(self._group, self._description)
+            if not self._cancelled:
+                self.outcome = self._action()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._ended.set()
+
+    def failure(self) -> Exception | None:
+        """What to raise if the job has ended before its workers were ready."""
+        if not self._ended.is_set():
+            return None
+        self._cluster.check_alive()
+        message = "" if self.error is None else str(self.error)
+        lines = [line.strip() for line in message.splitlines() if line.strip()]
+        reason = lines[0][:300] if lines else "it came to its end"
+        check_python(message)
+        return WorkersLostError(
+            f"the Spark job ended before its workers were ready ({reason})",
+            python_traceback(message) or message or None,
+        )
+
+    def preparing(self) -> bool:
+        return self._prepares and self._cluster.has_running_tasks(self._group)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._begun and not self._ended.is_set():
+            with suppress(Exception):  # a context that has been stopped has no jobs
+                self._cluster.cancel_group(self._group)
+
+    def join(self, timeout: float) -> bool:
+        return not self._begun or self._ended.wait(timeout)
+
+
+def run_job(cluster: Cluster, description: str, action: Callable[[], Outcome]) -> Outcome:
+    """Return what the action returns. Ctrl-C ends its jobs."""
+    job = BackgroundJob(cluster, description, action)
+    try:
+        job.start()
+        while not job.join(1.0):
+            pass
+    finally:
+        while not job.join(0.0):
+            job.cancel()
+            job.join(_CANCEL_EVERY)
+    if job.error is not None:
+        check_python(str(job.error))
+        raise job.error
+    outcome: Outcome = job.outcome
+    return outcome
+
+
+def check_python(message: str) -> None:
+    """Say what to do if the workers' Python lacks packages or is of another version."""
+    lacking = re.search(
+        rf"No (?:module named|package metadata was found for) '?((?:{_PACKAGES})\b[\w.]*)", message
+    )
+    if lacking is not None:
+        fault = f"has no {lacking[1]}"
+    elif "PYTHON_VERSION_MISMATCH" in message:
+        fault = "is of another version than the driver's"
+    elif absent := re.search(r'Cannot run program "([^"]+)"', message):
+        fault = f"cannot be started ({absent[1]})"
+    else:
+        return
+    raise WorkerError(
+        f"the Python of Spark's workers {fault}: set PYSPARK_PYTHON, or spark.pyspark.python, to "
+        f"one that has dfwtrace[spark] on every machine (the driver's is {sys.executable})."
+    )
+
+
+def python_traceback(message: str) -> str | None:
+    """The Python traceback within Spark's account of a failed task, with those it came from."""
+    # A blank line ends it, unless the next paragraph links it to another one.
+    found = re.search(
+        r"Traceback \(most recent call last\):"
+        r".*?(?=\n\s*\n(?!During handling|The above exception|Traceback)|\n\tat |\Z)",
+        message,
+        re.S,
+    )
+    return found.group(0) if found else None

@@ -30,8 +30,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from dfwtrace.engines.spark.cells import BadRowsError
-from dfwtrace.engines.spark.reading import Reading, choose_columns
+from dfwtrace.engines.spark.dataframe import BadRowsError, Reading, choose_columns
 
 VECTOR = pa.struct(
     [

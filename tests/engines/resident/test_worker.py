@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.engines.resident.crews import CrewEngine
+from tests.engines.resident.groups import GroupEngine
 from tests.engines.resident.programs import Products, make_shards
 from tests.engines.resident.roles import Host, Impostor, closed
 
-from dfwtrace.engines.resident import pulse, service
-from dfwtrace.engines.resident.invitation import VERSION
+from dfwtrace.engines.resident import heartbeat, worker
+from dfwtrace.engines.resident.topology import VERSION
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, receive, send
 
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    made = Host(CrewEngine(n_shards=1, n_workers=1, largest_message=1000))
+    made = Host(GroupEngine(n_shards=1, n_workers=1, largest_message=1000))
     yield made
     made.close()
 
@@ -72,7 +72,7 @@ def test_a_worker_whose_driver_goes_away_ends_quietly(host: Host) -> None:
 def test_a_worker_says_that_it_is_alive_until_its_end(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
     errors = host.employ()
     control, link = host.lead()
     beats = [receive(control, 100) for _ in range(5)]
@@ -96,7 +96,7 @@ def beats_until_stalled(control: Any) -> None:
 def test_a_worker_tells_that_its_loading_gets_nowhere(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
     go_on = threading.Event()
 
     def load(_: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_worker_tells_that_its_loading_gets_nowhere(
 def test_a_worker_tells_that_its_work_gets_nowhere(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
     go_on = threading.Event()
 
     class Waits(Products):
@@ -149,16 +149,16 @@ def test_an_error_that_looks_like_a_lost_connection_is_told_as_what_it_is(host: 
 
 
 def test_a_worker_that_cannot_reach_the_driver_says_where_it_tried() -> None:
-    engine = CrewEngine(start_timeout=0.3)
+    engine = GroupEngine(start_timeout=0.3)
     engine.open_door().close()
-    invitation = engine.invitations[-1]
-    with pytest.raises(ConnectionError, match=f"to 127.0.0.1:{invitation.port} .*host, bind"):
-        service.serve(invitation, 0, Products(), lambda _: [], 1)
+    info = engine.infos[-1]
+    with pytest.raises(ConnectionError, match=f"to 127.0.0.1:{info.port} .*host, bind"):
+        worker.serve(info, 0, Products(), lambda _: [], 1)
 
 
 def test_a_worker_that_cannot_reach_its_parent_says_what_to_open() -> None:
     """It has reached the driver, and nothing that is said about that would help."""
-    host = Host(CrewEngine(n_shards=1, n_workers=1, start_timeout=0.3))
+    host = Host(GroupEngine(n_shards=1, n_workers=1, start_timeout=0.3))
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     try:
@@ -175,9 +175,9 @@ def test_a_worker_that_cannot_reach_its_parent_says_what_to_open() -> None:
 
 
 def test_a_worker_turns_from_a_driver_that_does_not_know_the_secret() -> None:
-    engine = CrewEngine(start_timeout=5.0)
-    reception = engine.open_door()
-    guess = engine.invitations[-1]._replace(secret=b"g" * 32)
+    engine = GroupEngine(start_timeout=5.0)
+    listener = engine.open_door()
+    guess = engine.infos[-1]._replace(secret=b"g" * 32)
     with socket.create_server(("127.0.0.1", 0)) as trap:
         trap_at = guess._replace(port=trap.getsockname()[1])
 
@@ -190,9 +190,9 @@ def test_a_worker_turns_from_a_driver_that_does_not_know_the_secret() -> None:
         thread = threading.Thread(target=play)
         thread.start()
         with pytest.raises(ConnectionError, match="does not know the secret"):
-            service.serve(trap_at, 0, Products(), lambda _: [], 1)
+            worker.serve(trap_at, 0, Products(), lambda _: [], 1)
         thread.join()
-    reception.close()
+    listener.close()
 
 
 @pytest.mark.parametrize("crowd", [1, 3, 20])
@@ -213,10 +213,10 @@ def test_silent_strangers_at_a_workers_own_door_disturb_nobody(
     monkeypatch.setattr(socket, "create_server", crowded)
     one = engine(n_shards=3, n_workers=3, fan_in=1, start_timeout=5.0)
     try:
-        crew = one.launch(Products(), make_shards(3))
+        group = one.launch(Products(), make_shards(3))
         assert len(strangers) == 2 * crowd
-        crew.round(Kind.BUILD, "begin", (np.ones(6),), None)
-        crew.close()
+        group.round(Kind.BUILD, "begin", (np.ones(6),), None)
+        group.close()
     finally:
         for stranger in strangers:
             stranger.close()
@@ -238,9 +238,9 @@ def test_garbage_at_a_workers_own_door_disturbs_nobody(
 
     monkeypatch.setattr(socket, "create_server", visited)
     one = engine(n_shards=3, n_workers=3, fan_in=1)
-    crew = one.launch(Products(), make_shards(3))
-    crew.round(Kind.BUILD, "begin", (np.ones(6),), None)
-    crew.close()
+    group = one.launch(Products(), make_shards(3))
+    group.round(Kind.BUILD, "begin", (np.ones(6),), None)
+    group.close()
     assert len(strangers) == 2
     assert all(closed(stranger) for stranger in strangers)
     for stranger in strangers:
@@ -253,7 +253,7 @@ def parent() -> Iterator[Any]:
     made: list[Host] = []
 
     def make(start_timeout: float = 20.0) -> Host:
-        made.append(Host(CrewEngine(2, 2, fan_in=1, start_timeout=start_timeout)))
+        made.append(Host(GroupEngine(2, 2, fan_in=1, start_timeout=start_timeout)))
         made[-1].employ()
         return made[-1]
 
@@ -282,9 +282,9 @@ def test_a_worker_adopts_its_own_children_only(parent: Any) -> None:
     control, hello = host.meet()
     port = hello[3]
     Host.next(control, Kind.READY)
-    send(control, pack(Kind.TREE, 0, [host.invitation.host, host.invitation.port]))
+    send(control, pack(Kind.TREE, 0, [host.info.host, host.info.port]))
     link, _ = host.meet()
-    with Impostor(host.invitation) as other:
+    with Impostor(host.info) as other:
         for words in ((0,), (2,), ("1",), (1, "host", 1, 0, VERSION)):
             assert closed(other.call(*words, port=port))
         child = other.call(1, port=port)

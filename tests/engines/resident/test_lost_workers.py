@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.engines.resident.crews import CrewEngine, ProcessJob
+from tests.engines.resident.groups import GroupEngine, ProcessJob
 from tests.engines.resident.machine import side_by_side
 from tests.engines.resident.programs import (
     KINDS,
@@ -19,18 +19,18 @@ from tests.engines.resident.programs import (
     undisturbed,
 )
 
-from dfwtrace.engines.failures import WorkerError
-from dfwtrace.engines.resident import lines
+from dfwtrace.engines.base import WorkerError
+from dfwtrace.engines.resident import links
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "SILENCE", 4.0)
-    monkeypatch.setattr(lines, "STALL", 3.0)
+    monkeypatch.setattr(links, "SILENCE", 4.0)
+    monkeypatch.setattr(links, "STALL", 3.0)
 
 
-def name_of(engine: CrewEngine, index: int) -> str:
-    """Worker `index` of the first crew, as messages have it."""
+def name_of(engine: GroupEngine, index: int) -> str:
+    """Worker `index` of the first group, as messages have it."""
     pid = engine.jobs[0].processes[index].pid
     return f"worker {index} ({os.uname().nodename}, process {pid})"
 
@@ -44,7 +44,7 @@ def test_a_lost_worker_changes_nothing(
     def lose(method: str) -> None:
         flags = tmp_path / method
         flags.mkdir()
-        engine = CrewEngine(6, 2, fan_in=1, job=ProcessJob)
+        engine = GroupEngine(6, 2, fan_in=1, job=ProcessJob)
         # Shard 3 is the first of worker 1, which hangs below worker 0.
         program = Products(Trouble(method, 3, action, flags))
         workers = engine.workers(program, lambda: make_shards(6))
@@ -72,7 +72,7 @@ def test_a_lost_worker_is_named_wherever_it_hangs(
         fan_in, victim = case
         flags = tmp_path / f"{fan_in}-{victim}"
         flags.mkdir()
-        engine = CrewEngine(5, 5, fan_in, job=ProcessJob, max_restarts=0)
+        engine = GroupEngine(5, 5, fan_in, job=ProcessJob, max_restarts=0)
         program = Products(Trouble("product", victim, action, flags))
         workers = engine.workers(program, lambda: make_shards(5))
         workers.build("begin", np.ones(6))
@@ -90,12 +90,12 @@ def test_one_who_computes_and_one_who_waits_for_it_are_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than a worker may be at work to no avail."""
-    monkeypatch.setattr(lines, "STALL", 1.8)
+    monkeypatch.setattr(links, "STALL", 1.8)
 
     def wait(method: str) -> None:
         flags = tmp_path / method
         flags.mkdir()
-        engine = CrewEngine(2, 2, fan_in=1, job=ProcessJob)
+        engine = GroupEngine(2, 2, fan_in=1, job=ProcessJob)
         program = Products(Trouble(method, 1, "compute", flags))
         workers = engine.workers(program, lambda: make_shards(2))
         assert story(workers) == undisturbed(2)
@@ -107,7 +107,7 @@ def test_one_who_computes_and_one_who_waits_for_it_are_not_lost(
 
 
 def test_a_round_that_takes_too_long_is_made_again(tmp_path: Path) -> None:
-    engine = CrewEngine(2, 2, fan_in=1, job=ProcessJob, round_timeout=1.0)
+    engine = GroupEngine(2, 2, fan_in=1, job=ProcessJob, round_timeout=1.0)
     program = Products(Trouble("product", 1, "hang", tmp_path))
     workers = engine.workers(program, lambda: make_shards(2))
     assert story(workers) == undisturbed(2)

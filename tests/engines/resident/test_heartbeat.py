@@ -10,13 +10,13 @@ import pytest
 from tests.engines.resident.machine import eventually, our_threads
 from tests.engines.resident.programs import burn
 
-from dfwtrace.engines.resident import pulse
-from dfwtrace.engines.resident.pulse import Pulse
+from dfwtrace.engines.resident import heartbeat
+from dfwtrace.engines.resident.heartbeat import Heartbeat
 
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
 
 
 def silent(stalled: float) -> None:
@@ -25,7 +25,7 @@ def silent(stalled: float) -> None:
 
 def test_it_beats_until_its_end() -> None:
     beats: list[float] = []
-    with Pulse(beats.append):
+    with Heartbeat(beats.append):
         assert eventually(lambda: len(beats) >= 3)
     count = len(beats)
     assert our_threads() == []
@@ -36,13 +36,13 @@ def test_it_beats_until_its_end() -> None:
 
 def test_work_that_gets_nowhere_is_told_for_how_long() -> None:
     beats: list[float] = []
-    with Pulse(beats.append) as one, one.at_work():
+    with Heartbeat(beats.append) as one, one.at_work():
         assert eventually(lambda: bool(beats) and beats[-1] > 0.2)
     assert sorted(beats) == beats
 
 
 def test_one_who_computes_gets_somewhere() -> None:
-    one, began = Pulse(silent), time.monotonic()
+    one, began = Heartbeat(silent), time.monotonic()
     with one.at_work():
         time.sleep(0.1)
         assert one.stalled() >= 0.1
@@ -53,7 +53,7 @@ def test_one_who_computes_gets_somewhere() -> None:
 
 
 def test_another_thread_of_the_worker_may_be_the_one_who_computes() -> None:
-    one = Pulse(silent)
+    one = Heartbeat(silent)
     with one.at_work():
         thread = threading.Thread(target=burn, args=(0.1,))
         thread.start()
@@ -63,7 +63,7 @@ def test_another_thread_of_the_worker_may_be_the_one_who_computes() -> None:
 
 def test_a_little_of_the_processor_is_no_progress() -> None:
     """The heartbeat itself takes some."""
-    one = Pulse(silent)
+    one = Heartbeat(silent)
     with one.at_work():
         time.sleep(0.1)
         burn(0.005)
@@ -71,7 +71,7 @@ def test_a_little_of_the_processor_is_no_progress() -> None:
 
 
 def test_one_who_waits_for_others_is_not_stalled() -> None:
-    one = Pulse(silent)
+    one = Heartbeat(silent)
     time.sleep(0.1)
     assert one.stalled() == 0.0
     with one.at_work():
@@ -83,7 +83,7 @@ def test_one_who_waits_for_others_is_not_stalled() -> None:
 
 
 def test_work_that_failed_is_at_an_end() -> None:
-    one = Pulse(silent)
+    one = Heartbeat(silent)
     with pytest.raises(LookupError), one.at_work():
         raise LookupError
     time.sleep(0.05)
@@ -94,5 +94,5 @@ def test_a_line_that_broke_ends_it_without_a_word() -> None:
     def hung_up(stalled: float) -> Any:
         raise BrokenPipeError
 
-    with Pulse(hung_up):
+    with Heartbeat(hung_up):
         assert eventually(lambda: our_threads() == [])

@@ -1,4 +1,4 @@
-"""The end of a crew: the workers stop, or the job is ended, and nothing is left either way."""
+"""The end of a group: the workers stop, or the job is ended, and nothing is left either way."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.engines.resident.crews import NoJob, ProcessJob, ThreadJob
+from tests.engines.resident.groups import NoJob, ProcessJob, ThreadJob
 from tests.engines.resident.machine import eventually, our_threads
 from tests.engines.resident.programs import Products, Trouble, make_shards
 from tests.engines.resident.roles import Impostor, closed
 
-from dfwtrace.engines.resident import crew as crew_module
+from dfwtrace.engines.resident import worker_group
 from dfwtrace.engines.resident.wire import Kind
 
 
@@ -28,7 +28,7 @@ def test_closing_leaves_nothing_and_may_be_done_twice(engine: Any, job: Any) -> 
     assert our_threads() == []
     assert not one.jobs[0].cancelled  # they stopped by themselves
     workers.close()
-    one.crews[0].abandon()  # even this does no harm
+    one.groups[0].abandon()  # even this does no harm
 
 
 class WatchedJob(ProcessJob):
@@ -51,7 +51,7 @@ def test_closing_after_an_interrupted_round_ends_the_job(engine: Any, tmp_path: 
     """Workers that are still busy would not hear the stop."""
     one = engine(n_shards=2, n_workers=2, job=WatchedJob)
     trouble = Trouble("begin", 1, "hang", tmp_path)
-    crew = one.launch(Products(trouble), make_shards(2))
+    group = one.launch(Products(trouble), make_shards(2))
 
     def interrupt() -> None:
         assert eventually(lambda: bool(list(tmp_path.iterdir())))
@@ -60,10 +60,10 @@ def test_closing_after_an_interrupted_round_ends_the_job(engine: Any, tmp_path: 
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        crew.round(Kind.BUILD, "begin", (np.ones(6),), None)
+        group.round(Kind.BUILD, "begin", (np.ones(6),), None)
     thread.join()
     assert one.jobs[0].asked == []
-    crew.close()
+    group.close()
     assert one.jobs[0].asked[0] == "cancel"  # it was not waited for
     assert not any(process.is_alive() for process in one.jobs[0].processes)
 
@@ -79,10 +79,10 @@ class InterruptedJob(ProcessJob):
 
 def test_an_interrupt_while_the_workers_stop_ends_everything(engine: Any) -> None:
     one = engine(n_shards=2, n_workers=2, job=InterruptedJob)
-    crew = one.launch(Products(), make_shards(2))
+    group = one.launch(Products(), make_shards(2))
     os.kill(one.jobs[0].processes[1].pid, signal.SIGSTOP)
     with pytest.raises(KeyboardInterrupt):
-        crew.close()
+        group.close()
     assert one.jobs[0].cancelled
     assert not any(process.is_alive() for process in one.jobs[0].processes)
 
@@ -105,7 +105,7 @@ def test_an_interrupt_while_the_workers_come_ends_everything(engine: Any, tmp_pa
 
 
 def test_a_job_that_does_not_end_is_cancelled(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew_module, "_FAREWELL", 0.3)
+    monkeypatch.setattr(worker_group, "_FAREWELL", 0.3)
     one = engine(n_shards=2, n_workers=2, job=ProcessJob)
     workers = one.workers(Products(), lambda: make_shards(2))
     os.kill(one.jobs[0].processes[1].pid, signal.SIGSTOP)
@@ -146,7 +146,7 @@ class DeafForEverJob(DeafJob):
 
 def test_a_job_is_cancelled_until_it_has_ended(assembly: Any) -> None:
     made = assembly(n_shards=1, n_workers=1, job=DeafJob)
-    with Impostor(made.invitation) as worker:
+    with Impostor(made.info) as worker:
         control, link = worker.join()
         made.result().abandon()
         assert closed(control)
@@ -157,9 +157,9 @@ def test_a_job_is_cancelled_until_it_has_ended(assembly: Any) -> None:
 def test_a_job_that_never_ends_is_not_waited_for_for_ever(
     assembly: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew_module, "_FAREWELL", 0.2)
+    monkeypatch.setattr(worker_group, "_FAREWELL", 0.2)
     made = assembly(n_shards=1, n_workers=1, job=DeafForEverJob)
-    with Impostor(made.invitation) as worker:
+    with Impostor(made.info) as worker:
         worker.join()
         made.result().abandon()
     assert made.job.times > 4

@@ -13,8 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dfwtrace.data.shards import Shard, split_rows
-from dfwtrace.engines.resident.feeding import pieces, receive_shards
-from dfwtrace.engines.resident.wire import Frame, Kind, ProtocolError, Value, encode
+from dfwtrace.engines.resident.wire import (
+    Frame,
+    Kind,
+    ProtocolError,
+    Value,
+    encode,
+    receive_shards,
+    shard_payloads,
+)
 
 
 def frames(payloads: Any, kind: Kind = Kind.ROWS) -> Iterator[Frame]:
@@ -23,7 +30,7 @@ def frames(payloads: Any, kind: Kind = Kind.ROWS) -> Iterator[Frame]:
 
 
 def through_the_wire(shards: list[Shard], largest_message: int = 1 << 30) -> list[Shard]:
-    sent = frames(pieces(shards, largest_message))
+    sent = frames(shard_payloads(shards, largest_message))
     received = receive_shards(lambda: next(sent), len(shards))
     assert next(sent, None) is None  # nothing is left on the line
     return received
@@ -94,7 +101,7 @@ def test_shards_come_back_the_same(
 def sizes(shards: list[Shard], largest_message: int) -> list[int]:
     return [
         value.nbytes
-        for payload in pieces(shards, largest_message)
+        for payload in shard_payloads(shards, largest_message)
         for value in payload
         if isinstance(value, np.ndarray)
     ]
@@ -111,7 +118,7 @@ def test_pieces_are_half_of_a_message_at_the_most(
     told = sizes(shards, largest_message)
     assert max(told) <= largest_message // 2
     assert sum(told) >= 200_000 * 8
-    for frame in frames(pieces(shards, largest_message)):
+    for frame in frames(shard_payloads(shards, largest_message)):
         assert len(frame.payload) <= largest_message
 
 
@@ -119,7 +126,7 @@ def test_pieces_are_small_and_views_of_the_rows_where_they_can_be(tmp_path: Path
     on_disk = np.memmap(tmp_path / "X", dtype=np.float64, mode="w+", shape=(4000, 500))
     on_disk[:] = 1.0
     sent = 0
-    for payload in pieces(split_rows(on_disk, None, 1), 1 << 30):
+    for payload in shard_payloads(split_rows(on_disk, None, 1), 1 << 30):
         for value in payload:
             if isinstance(value, np.ndarray):
                 assert np.shares_memory(value, on_disk)
@@ -136,7 +143,7 @@ def test_what_was_received_is_ones_own_to_change() -> None:
 
 @pytest.mark.parametrize("kind", [Kind.TREE, Kind.STOP, Kind.SUM])
 def test_other_frames_are_refused_among_rows(kind: Kind) -> None:
-    sent = frames(pieces(split_rows(np.ones((3, 2)), None, 1), 100), kind)
+    sent = frames(shard_payloads(split_rows(np.ones((3, 2)), None, 1), 100), kind)
     with pytest.raises(ProtocolError, match=f"{kind.name} where rows should come"):
         receive_shards(lambda: next(sent), 1)
 

@@ -13,30 +13,30 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from tests.engines.resident.crews import HOST, CrewEngine, ProcessJob
+from tests.engines.resident.groups import HOST, GroupEngine, ProcessJob
 from tests.engines.resident.machine import eventually, no_files_left, open_sockets, our_threads
 from tests.engines.resident.programs import Products, make_shards
 from tests.engines.resident.roles import Impostor, closed
 
-from dfwtrace.engines.resident import handshake
-from dfwtrace.engines.resident.reception import Reception
+from dfwtrace.engines.resident import connections
+from dfwtrace.engines.resident.connections import Listener
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, send
 
 
 @pytest.fixture
-def door() -> Iterator[tuple[CrewEngine, Reception]]:
-    engine = CrewEngine()
-    reception = engine.open_door()
-    yield engine, reception
-    reception.close()
+def door() -> Iterator[tuple[GroupEngine, Listener]]:
+    engine = GroupEngine()
+    listener = engine.open_door()
+    yield engine, listener
+    listener.close()
 
 
-def visitor(door: tuple[CrewEngine, Reception]) -> Impostor:
-    return Impostor(door[0].invitations[-1])
+def visitor(door: tuple[GroupEngine, Listener]) -> Impostor:
+    return Impostor(door[0].infos[-1])
 
 
-def plain(reception: Reception) -> socket.socket:
-    return socket.create_connection((HOST, reception.port), timeout=10.0)
+def plain(listener: Listener) -> socket.socket:
+    return socket.create_connection((HOST, listener.port), timeout=10.0)
 
 
 def test_a_caller_who_knows_the_secret_is_handed_over(door: Any) -> None:
@@ -73,11 +73,11 @@ def test_garbage_is_dropped(door: Any, kind: str) -> None:
         assert closed(line)
     with pytest.raises(queue.Empty):
         door[1].callers.get(timeout=0.05)
-    assert eventually(lambda: our_threads() == ["dfwtrace-door"])
+    assert eventually(lambda: our_threads() == ["dfwtrace-listener"])
 
 
 def test_a_wrong_secret_is_dropped(door: Any) -> None:
-    guess = door[0].invitations[-1]._replace(secret=b"g" * 32)
+    guess = door[0].infos[-1]._replace(secret=b"g" * 32)
     with Impostor(guess) as caller:
         with pytest.raises(ConnectionError):
             caller.call(0, "host", 12, 0)
@@ -106,7 +106,7 @@ def test_one_who_knows_the_secret_and_says_no_hello_is_dropped(door: Any, kind: 
         assert closed(line)
     with pytest.raises(queue.Empty):
         door[1].callers.get(timeout=0.05)
-    assert eventually(lambda: our_threads() == ["dfwtrace-door"])
+    assert eventually(lambda: our_threads() == ["dfwtrace-listener"])
 
 
 def test_one_who_says_nothing_is_dropped(door: Any, hasty_handshakes: None) -> None:
@@ -167,15 +167,15 @@ def test_a_crowd_of_silent_callers_does_not_keep_workers_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Twice as many as fit in at once: the oldest has to leave for whoever comes."""
-    engine = CrewEngine(n_shards=4, n_workers=4, job=ProcessJob)
+    engine = GroupEngine(n_shards=4, n_workers=4, job=ProcessJob)
     opened = engine.open_door
     with ExitStack() as held:
         crowds = []
 
-        def crowded() -> Reception:
-            reception = opened()
-            crowds.append(held.enter_context(Crowd(reception.port, 128)))
-            return reception
+        def crowded() -> Listener:
+            listener = opened()
+            crowds.append(held.enter_context(Crowd(listener.port, 128)))
+            return listener
 
         monkeypatch.setattr(engine, "open_door", crowded)
         shards = make_shards(4)
@@ -198,36 +198,36 @@ def test_of_a_crowd_beyond_what_fits_the_oldest_are_turned_away(door: Any) -> No
 
 
 def test_one_who_came_while_files_had_run_out_is_let_in_later(door: Any) -> None:
-    reception = door[1]
-    with plain(reception) as first, socket.socket() as caller:
+    listener = door[1]
+    with plain(listener) as first, socket.socket() as caller:
         assert first.recv(1)  # the door is open
         with no_files_left():
-            caller.connect((HOST, reception.port))
-            assert eventually(lambda: reception.trouble is not None)
+            caller.connect((HOST, listener.port))
+            assert eventually(lambda: listener.trouble is not None)
         caller.settimeout(10.0)
         assert len(caller.recv(64)) == 32  # the challenge
-    assert "Too many open files" in str(reception.trouble)
+    assert "Too many open files" in str(listener.trouble)
 
 
 def test_a_closed_door_leaves_no_thread_and_no_socket() -> None:
     before = open_sockets()
-    engine = CrewEngine()
-    reception = engine.open_door()
+    engine = GroupEngine()
+    listener = engine.open_door()
     with ExitStack() as held:
         for _ in range(5):
-            held.enter_context(plain(reception))  # in the middle of a handshake
-        caller = held.enter_context(Impostor(engine.invitations[-1]))
+            held.enter_context(plain(listener))  # in the middle of a handshake
+        caller = held.enter_context(Impostor(engine.infos[-1]))
         caller.call(0)  # known, but nobody asked for it
         half = caller.call()  # has not said hello
-        assert eventually(lambda: not reception.callers.empty())
-        reception.close()
+        assert eventually(lambda: not listener.callers.empty())
+        listener.close()
         assert our_threads() == []
         assert closed(half)
         assert closed(caller.sockets[0])
         with pytest.raises(OSError):  # noqa: PT011  # refused or reset, as the system likes
             caller.call(1)
     assert open_sockets() == before
-    reception.close()  # a second time does no harm
+    listener.close()  # a second time does no harm
 
 
 def test_one_who_comes_while_the_door_is_closing_is_turned_away(
@@ -235,20 +235,21 @@ def test_one_who_comes_while_the_door_is_closing_is_turned_away(
 ) -> None:
     """Accepted just before the door closed, received just after: no thread may be left for it."""
     accepted, closing = threading.Event(), threading.Event()
-    receive = Reception._receive
+    accept = socket.socket.accept
 
-    def slowly(self: Reception, sock: socket.socket, address: str) -> None:
+    def slowly(listening: socket.socket) -> Any:
+        caller = accept(listening)
         accepted.set()
         closing.wait(10.0)
-        receive(self, sock, address)
+        return caller
 
-    monkeypatch.setattr(Reception, "_receive", slowly)
-    reception = CrewEngine().open_door()
-    with plain(reception) as stranger:
+    monkeypatch.setattr(socket.socket, "accept", slowly)
+    listener = GroupEngine().open_door()
+    with plain(listener) as stranger:
         assert accepted.wait(10.0)
-        closer = threading.Thread(target=reception.close)
+        closer = threading.Thread(target=listener.close)
         closer.start()
-        assert eventually(lambda: reception._closed)
+        assert eventually(lambda: listener._closed)
         closing.set()
         closer.join()
         assert our_threads() == []
@@ -259,19 +260,19 @@ def test_a_door_can_be_closed_after_closing_it_was_interrupted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = open_sockets()
-    reception = CrewEngine().open_door()
-    wait = reception._ended.wait
+    listener = GroupEngine().open_door()
+    wait = listener._ended.wait
 
     def interrupted() -> None:
-        monkeypatch.setattr(reception._ended, "wait", wait)
+        monkeypatch.setattr(listener._ended, "wait", wait)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(reception._ended, "wait", interrupted)
-    with plain(reception) as stranger:
+    monkeypatch.setattr(listener._ended, "wait", interrupted)
+    with plain(listener) as stranger:
         assert stranger.recv(1)
         with pytest.raises(KeyboardInterrupt):
-            reception.close()
-        reception.close()
+            listener.close()
+        listener.close()
         assert our_threads() == []
         assert closed(stranger)
     assert open_sockets() == before
@@ -279,24 +280,24 @@ def test_a_door_can_be_closed_after_closing_it_was_interrupted(
 
 def test_an_address_that_cannot_be_bound_is_named() -> None:
     with pytest.raises(OSError, match=r"bind: cannot listen at 192\.0\.2\.1, port 0"):
-        Reception("192.0.2.1", 0, b"")
-    first = Reception(HOST, 0, b"")
+        Listener("192.0.2.1", 0, b"")
+    first = Listener(HOST, 0, b"")
     try:
         with pytest.raises(OSError, match=f"bind: cannot listen at {HOST}, port {first.port}"):
-            Reception(HOST, first.port, b"")
+            Listener(HOST, first.port, b"")
     finally:
         first.close()
 
 
 def test_the_door_may_be_one_of_ipv6() -> None:
     try:
-        reception = Reception("::1", 0, b"s" * 32)
+        listener = Listener("::1", 0, b"s" * 32)
     except OSError:
         pytest.skip("no IPv6 here")
-    with socket.create_connection(("::1", reception.port), timeout=10.0) as line:
-        handshake.introduce(line, b"s" * 32)
+    with socket.create_connection(("::1", listener.port), timeout=10.0) as line:
+        connections.offer_handshake(line, b"s" * 32)
         send(line, pack(Kind.HELLO, 0, [1]))
-        sock, _, hello = reception.callers.get(timeout=10.0)
+        sock, _, hello = listener.callers.get(timeout=10.0)
         assert hello == [1]
         sock.close()
-    reception.close()
+    listener.close()

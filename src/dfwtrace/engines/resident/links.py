@@ -1,4 +1,4 @@
-"""The driver's lines to its workers: what comes in on them, and what that tells of the workers."""
+"""The driver's connections to its workers: what comes in, and what that says about the workers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import cast
 import numpy as np
 
 from dfwtrace._typing import Array
-from dfwtrace.engines.failures import CrewLostError, WorkerError
-from dfwtrace.engines.resident.pulse import HEARTBEAT
+from dfwtrace.engines.base import WorkerError
+from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.resident import heartbeat
 from dfwtrace.engines.resident.wire import (
     Frame,
     FrameReader,
@@ -24,19 +25,19 @@ from dfwtrace.engines.resident.wire import (
     push,
 )
 
-#: Seconds without a sign of life after which a worker counts as lost.
-SILENCE = 15.0 * HEARTBEAT
+#: Seconds without a heartbeat after which a worker counts as lost.
+SILENCE = 15.0 * heartbeat.INTERVAL
 #: Seconds in which a worker at work has used no processor, after which it counts as hung. It is
 #: what Spark itself waits for a machine (spark.network.timeout).
 STALL = 120.0
-#: After a connection broke, seconds to wait for the word of the worker that broke it.
+#: After a connection broke, seconds to wait for the traceback of the worker that broke it.
 GRACE = 2.0
 _POLL = 0.02
 
 
 @dataclass
 class Member:
-    """A worker as the driver knows it, and its line for all that is no round."""
+    """A worker as the driver knows it, and its connection for all that is no round."""
 
     index: int
     where: str
@@ -53,7 +54,11 @@ class Member:
 
 @dataclass(eq=False)
 class Link:
-    """A way down to a worker right below the driver: requests out, replies in."""
+    """The connection to a worker right below the driver: requests out, replies in.
+
+    Apart from `Member.control`: over one connection for both, a round of 100,000 numbers took
+    3.3 ms instead of 2.2.
+    """
 
     index: int
     sock: socket.socket
@@ -61,14 +66,14 @@ class Link:
     unsent: list[memoryview] = field(default_factory=list)
 
 
-class Lines:
-    """All connections of a crew, listened to at once."""
+class Links:
+    """All connections of a group of workers, listened to at once."""
 
     def __init__(self) -> None:
         self.members: dict[int, Member] = {}
         self.links: list[Link] = []
         self._selector = selectors.DefaultSelector()
-        self._symptom: tuple[float, CrewLostError] | None = None  # to be raised at that time
+        self._symptom: tuple[float, WorkersLostError] | None = None  # to be raised at that time
 
     def add_member(self, member: Member) -> None:
         self.members[member.index] = member
@@ -87,14 +92,14 @@ class Lines:
         self._push(link)
 
     def listen(self, timeout: float) -> list[tuple[Link, Frame]]:
-        """Replies that have come in; what workers say beside them is heeded."""
+        """Replies that have come in; what else workers say is taken in."""
         replies = []
         if self._symptom is not None:
             timeout = min(timeout, _POLL)
         for key, events in self._selector.select(timeout):
             peer = key.data
             if isinstance(peer, Member):
-                self._heed(peer)
+                self._hear(peer)
                 continue
             if events & selectors.EVENT_WRITE:
                 self._push(peer)
@@ -111,23 +116,24 @@ class Lines:
             raise self._symptom[1]
         for member in self.members.values():
             if now - member.heard > SILENCE:
-                raise CrewLostError(f"{member.where} has given no sign of life for {SILENCE:g} s")
+                raise WorkersLostError(
+                    f"{member.where} has given no sign of life for {SILENCE:g} s"
+                )
 
-    def start_clocks(self) -> None:
-        """Between rounds nobody listened: the clocks of silence start anew."""
+    def restart_clocks(self) -> None:
+        """Between rounds nobody listened: silence counts from now."""
         now = time.monotonic()
         for member in self.members.values():
             member.heard = now
 
     @property
-    def anybody(self) -> bool:
-        """Whether a line is open still."""
+    def any_open(self) -> bool:
         return bool(self._selector.get_map())
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Close every connection; also wakes a thread that is sending on one."""
-        peers = [link.sock for link in self.links]
-        for sock in peers + [member.control for member in self.members.values()]:
+        sockets = [link.sock for link in self.links]
+        for sock in sockets + [member.control for member in self.members.values()]:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
             sock.close()
@@ -158,59 +164,55 @@ class Lines:
 
     def _lose(self, link: Link, error: Exception) -> None:
         self._forget(link.sock)
-        self._suspect(CrewLostError(f"{self.where(link)} is gone: {error}"))
+        self._suspect(f"{self.where(link)} is gone: {error}")
 
-    def _heed(self, member: Member) -> None:
+    def _hear(self, member: Member) -> None:
         try:
             frame = member.reader.read(member.control)
         except (OSError, ProtocolError) as error:
             self._forget(member.control)
             if not member.cut_off:
-                raise CrewLostError(f"{member.where} is gone: {error}") from None
+                raise WorkersLostError(f"{member.where} is gone: {error}") from None
             return
         member.heard = time.monotonic()
         if frame is None:
             return
         try:
-            _take_in(member, frame)
-        except _CutOffError as cut:
-            member.cut_off = True
-            self._suspect(CrewLostError(f"{member.where} lost its connection: {cut}"))
+            self._take_in(member, frame)
         except (ProtocolError, ValueError, TypeError, IndexError, OverflowError) as error:
-            raise CrewLostError(
+            raise WorkersLostError(
                 f"{member.where} sent a {frame.kind.name} that makes no sense ({error})"
             ) from error
 
-    def _suspect(self, symptom: CrewLostError) -> None:
-        """A line broke. The worker that is to blame has a little time to say why."""
+    def _take_in(self, member: Member, frame: Frame) -> None:
+        values = frame.values()
+        if frame.kind == Kind.ALIVE:
+            stalled = float(cast(float, values[0]))
+            if stalled > STALL:
+                raise WorkersLostError(
+                    f"{member.where} hangs: it is at work and has used no processor for "
+                    f"{stalled:.0f} s"
+                )
+        elif frame.kind == Kind.READY:
+            rows, digests = (cast(Array, value) for value in values)
+            member.digests = [row.tobytes() for row in np.reshape(digests, (-1, 16))]
+            if not len(rows) == len(member.digests) == member.n_shards:
+                raise ProtocolError(f"{len(rows)} shards where {member.n_shards} are due")
+            member.rows = [int(n) for n in rows]
+        elif frame.kind == Kind.FAILED:
+            raise WorkersLostError(f"{member.where} raised", str(values[0]))
+        elif frame.kind == Kind.CUT_OFF:  # it has lost its parent or a child in the tree
+            reason = str(values[0])
+            member.cut_off = True
+            self._suspect(f"{member.where} lost its connection: {reason}")
+        else:
+            raise ProtocolError("that is the driver's to send")
+
+    def _suspect(self, symptom: str) -> None:
+        """A connection broke. The worker that is to blame has a little time to say why."""
         if self._symptom is None:
-            self._symptom = (time.monotonic() + GRACE, symptom)
+            self._symptom = (time.monotonic() + GRACE, WorkersLostError(symptom))
 
     def _forget(self, sock: socket.socket) -> None:
         with suppress(KeyError, ValueError):
             self._selector.unregister(sock)
-
-
-class _CutOffError(Exception):
-    """A worker has lost its parent or a child in the tree."""
-
-
-def _take_in(member: Member, frame: Frame) -> None:
-    """What a worker says beside its replies."""
-    values = frame.values()
-    if frame.kind == Kind.ALIVE:
-        stalled = float(cast(float, values[0]))
-        if stalled > STALL:
-            raise CrewLostError(
-                f"{member.where} hangs: it is at work and has used no processor for {stalled:.0f} s"
-            )
-    elif frame.kind == Kind.READY:
-        rows, digests = (cast(Array, value) for value in values)
-        member.digests = [row.tobytes() for row in np.reshape(digests, (-1, 16))]
-        if not len(rows) == len(member.digests) == member.n_shards:
-            raise ProtocolError(f"{len(rows)} shards where {member.n_shards} are due")
-        member.rows = [int(n) for n in rows]
-    elif frame.kind == Kind.FAILED:
-        raise CrewLostError(f"{member.where} raised", str(values[0]))
-    elif frame.kind == Kind.CUT_OFF:
-        raise _CutOffError(str(values[0]))

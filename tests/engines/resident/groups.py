@@ -1,4 +1,4 @@
-"""Crews of real workers over real sockets, in threads or in processes of their own."""
+"""Groups of real workers over real sockets, in threads or in processes of their own."""
 
 from __future__ import annotations
 
@@ -12,37 +12,34 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
-from dfwtrace.engines.failures import CrewLostError
-from dfwtrace.engines.resident import pulse, service
-from dfwtrace.engines.resident.crew import Crew
-from dfwtrace.engines.resident.feeding import pieces, receive_shards
-from dfwtrace.engines.resident.handshake import fresh_secret
-from dfwtrace.engines.resident.invitation import Invitation
-from dfwtrace.engines.resident.reception import Reception
-from dfwtrace.engines.resident.wire import Frame
+from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.resident import heartbeat as heartbeat_module
+from dfwtrace.engines.resident import worker
+from dfwtrace.engines.resident.connections import Listener, new_secret
+from dfwtrace.engines.resident.topology import JoinInfo
+from dfwtrace.engines.resident.wire import Frame, receive_shards, shard_payloads
+from dfwtrace.engines.resident.worker_group import WorkerGroup
 from dfwtrace.engines.resident.workers import ResidentWorkers
 
 HOST = "127.0.0.1"
 # A server process that has everything imported: a worker is then a fork away.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["dfwtrace", "tests.engines.resident.crews", "tests.engines.resident.programs"]
+    ["dfwtrace", "tests.engines.resident.groups", "tests.engines.resident.programs"]
 )
 
 
-def serve_rows(
-    invitation: Invitation, index: int, program: Any, heartbeat: float, cores: int = 1
-) -> None:
+def serve_rows(info: JoinInfo, index: int, program: Any, heartbeat: float, cores: int = 1) -> None:
     """Be a worker that gets its rows from the driver."""
-    first, last = shard_bounds(invitation.n_shards, invitation.n_workers)[index]
-    pulse.HEARTBEAT = heartbeat
+    first, last = shard_bounds(info.n_shards, info.n_workers)[index]
+    heartbeat_module.INTERVAL = heartbeat
 
     def load(next_frame: Callable[[], Frame]) -> list[Shard]:
         if hasattr(program, "load"):
             program.load(first)
         return receive_shards(next_frame, last - first)
 
-    service.serve(invitation, index, program, load, cores)
+    worker.serve(info, index, program, load, cores)
 
 
 def serve_in_silence(*args: Any) -> None:
@@ -54,19 +51,19 @@ def serve_in_silence(*args: Any) -> None:
 class ThreadJob:
     """Workers in threads. What they raise is kept."""
 
-    def __init__(self, invitation: Invitation, program: Any, heartbeat: float) -> None:
+    def __init__(self, info: JoinInfo, program: Any, heartbeat: float) -> None:
         self.errors: list[BaseException] = []
         self.cancelled = False
 
         def run(index: int) -> None:
             try:
-                serve_rows(invitation, index, program, heartbeat)
+                serve_rows(info, index, program, heartbeat)
             except BaseException as error:
                 self.errors.append(error)
 
         self._threads = [
             threading.Thread(target=run, args=(i,), name=f"dfwtrace-worker-{i}", daemon=True)
-            for i in range(invitation.n_workers)
+            for i in range(info.n_workers)
         ]
 
     def start(self) -> None:
@@ -92,13 +89,13 @@ class ThreadJob:
 class ProcessJob:
     """Workers in processes: a job that fails as soon as one of them does, as Spark's would."""
 
-    def __init__(self, invitation: Invitation, program: Any, heartbeat: float) -> None:
+    def __init__(self, info: JoinInfo, program: Any, heartbeat: float) -> None:
         self.cancelled = False
         self.processes = [
             PROCESSES.Process(
-                target=serve_in_silence, args=(invitation, i, program, heartbeat), daemon=True
+                target=serve_in_silence, args=(info, i, program, heartbeat), daemon=True
             )
-            for i in range(invitation.n_workers)
+            for i in range(info.n_workers)
         ]
 
     def start(self) -> None:
@@ -110,7 +107,7 @@ class ProcessJob:
 
     def failure(self) -> Exception | None:
         ended = [process.exitcode for process in self.processes if process.exitcode]
-        return CrewLostError(f"the job has ended with {ended}") if ended else None
+        return WorkersLostError(f"the job has ended with {ended}") if ended else None
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -148,7 +145,7 @@ class NoJob:
 
 
 @dataclass
-class CrewEngine:
+class GroupEngine:
     """An engine whose workers are threads or processes; all that it has launched is kept."""
 
     n_shards: int = 4
@@ -162,40 +159,40 @@ class CrewEngine:
     heartbeat: float = 0.1
     n_jobs: int = 1
     jobs: list[Any] = field(default_factory=list)
-    invitations: list[Invitation] = field(default_factory=list)
-    crews: list[Crew] = field(default_factory=list)
+    infos: list[JoinInfo] = field(default_factory=list)
+    groups: list[WorkerGroup] = field(default_factory=list)
 
     def start(self, program: Any, rows: Any) -> ResidentWorkers:
         shards = split_rows(rows.X, rows.y, self.n_shards)
         return self.workers(program, lambda: shards)
 
     def workers(self, program: Any, shards: Callable[[], list[Shard]]) -> ResidentWorkers:
-        def launch() -> Crew:
+        def launch() -> WorkerGroup:
             return self.launch(program, shards())
 
-        return ResidentWorkers(launch, self.n_shards, self.max_restarts, self.round_timeout)
+        return ResidentWorkers(launch, self.max_restarts, self.round_timeout)
 
-    def launch(self, program: Any, shards: list[Shard]) -> Crew:
+    def launch(self, program: Any, shards: list[Shard]) -> WorkerGroup:
         bounds = shard_bounds(self.n_shards, self.n_workers)
 
         def rows(index: int) -> Any:
             first, last = bounds[index]
-            return pieces(shards[first:last], self.largest_message)
+            return shard_payloads(shards[first:last], self.largest_message)
 
-        reception = self.open_door()
-        job = self.job(self.invitations[-1], program, self.heartbeat)
+        listener = self.open_door()
+        job = self.job(self.infos[-1], program, self.heartbeat)
         self.jobs.append(job)
-        crew = Crew(self.invitations[-1], reception, job, rows)
-        self.crews.append(crew)
-        return crew
+        group = WorkerGroup(self.infos[-1], listener, job, rows)
+        self.groups.append(group)
+        return group
 
-    def open_door(self) -> Reception:
-        secret = fresh_secret()
-        reception = Reception(HOST, 0, secret)
-        self.invitations.append(
-            Invitation(
+    def open_door(self) -> Listener:
+        secret = new_secret()
+        listener = Listener(HOST, 0, secret)
+        self.infos.append(
+            JoinInfo(
                 HOST,
-                reception.port,
+                listener.port,
                 secret,
                 self.n_workers,
                 self.n_shards,
@@ -204,4 +201,4 @@ class CrewEngine:
                 self.largest_message,
             )
         )
-        return reception
+        return listener

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
-from dfwtrace.engines import Cost, Ledger, LocalWorkers, Round
+from dfwtrace.engines import Cost, LocalWorkers, Round
 
 N, D = 5, 7
 WIDTHS = {"least squares": 5, "multinomial": 4}
@@ -129,31 +130,8 @@ def test_a_certificate_is_not_the_oracles(data: dict[str, Any]) -> None:
     np.testing.assert_array_equal(extra, [N * D * 5] * 4)  # the dense gradient
 
 
-def test_the_ledger_adds_up_arrays_and_leaves_out_control_words() -> None:
-    class Program:
-        def change(self, state: Any, *args: Any) -> Any:
-            return state
-
-        def answer(self, state: Any, *args: Any) -> Any:
-            return np.ones(3)
-
-    ledger = Ledger(LocalWorkers(Program(), [0, 1]), [10, 20])
-    assert ledger.n_shards == 2
-    ledger.build("change", np.ones(4))
-    ledger.apply("change", np.ones((2, 2)), 7.0)
-    ledger.count_for_oracle(True)
-    np.testing.assert_array_equal(ledger.sum("answer", np.ones(5), 1), [2.0] * 3)
-    assert len(ledger.gather("answer", 1)) == 2
-    ledger.count_for_oracle(False)
-    oracle, other, _ = ledger.take()
-    assert (oracle.rounds, oracle.numbers) == (2, 2 * (5 + 3) + 2 * 3)
-    assert (other.rounds, other.numbers) == (2, 2 * 4 + 2 * 4)
-    assert all(traffic.rounds == traffic.numbers == 0 for traffic in ledger.take()[:2])
-    ledger.close()
-
-
 class Echo:
-    """Answers with its argument, and remembers how that was laid out."""
+    """Answers with ones, and remembers its argument."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -166,64 +144,111 @@ class Echo:
         self.seen.append(args[0])
         return np.ones(3)
 
+    def fail(self, state: Any) -> Any:
+        raise LookupError("no")
+
+
+def workers_of(states: int = 2) -> LocalWorkers:
+    return LocalWorkers(Echo(), list(range(states)), shard_rows=[10, 20][:states])
+
+
+def test_arrays_are_counted_and_control_words_are_not() -> None:
+    with closing(workers_of()) as workers:
+        assert workers.n_shards == 2
+        workers.build("keep", np.ones(4))
+        workers.apply("keep", np.ones((2, 2)), 7.0)
+        workers.count_for_oracle(True)
+        np.testing.assert_array_equal(workers.sum("answer", np.ones(5), 1), [2.0] * 3)
+        assert len(workers.gather("answer", 1)) == 2
+        oracle, other, _ = workers.take()
+        assert oracle == (2, 2 * (5 + 3) + 2 * 3)
+        assert other == (2, 2 * 4 + 2 * 4)
+        workers.sum("answer", 1)  # the oracle's rounds end with the epoch
+        assert workers.take()[:2] == ((0, 0), (1, 2 * 3))
+        assert workers.take()[:2] == ((0, 0), (0, 0))
+
 
 def test_every_round_is_kept_with_its_cost() -> None:
-    ledger = Ledger(LocalWorkers(Echo(), [0, 1]), [10, 20])
-    ledger.build("keep", np.ones(4))
-    ledger.take()
-    ledger.count_for_oracle(True)
-    ledger.sum("answer", np.ones(5))
-    ledger.count_for_oracle(False)
-    ledger.apply("keep", 7.0)
-    told = ledger.take()[2]
-    ledger.gather("answer", np.ones(1))
-    ledger.close()
-    assert all(isinstance(made, Round) for made in ledger.rounds)
-    assert [made[:4] for made in ledger.rounds] == [
-        (0, False, "keep", 8),
-        (1, True, "answer", 16),
-        (1, False, "keep", 0),
-        (2, False, "answer", 8),
-    ]
-    costs = [made.cost for made in ledger.rounds]
-    assert all(cost.compute > 0.0 for cost in costs)
-    assert costs[1].reduce > 0.0
-    assert told == Cost.total(costs[1:3])
-    assert ledger.take()[2] == Cost(*costs[3])
-    assert ledger.take()[2] == Cost()
+    with closing(workers_of()) as workers:
+        workers.build("keep", np.ones(4))
+        workers.take()
+        workers.count_for_oracle(True)
+        workers.sum("answer", np.ones(5))
+        workers.count_for_oracle(False)
+        workers.apply("keep", 7.0)
+        taken = workers.take()[2]
+        workers.gather("answer", np.ones(1))
+        assert all(isinstance(made, Round) for made in workers.rounds)
+        assert [made[:4] for made in workers.rounds] == [
+            (0, False, "keep", 8),
+            (1, True, "answer", 16),
+            (1, False, "keep", 0),
+            (2, False, "answer", 8),
+        ]
+        costs = [made.cost for made in workers.rounds]
+        assert all(cost.compute > 0.0 for cost in costs)
+        assert costs[1].reduce > 0.0
+        assert taken == Cost.total(costs[1:3])
+        assert workers.take()[2] == costs[3]
+        assert workers.take()[2] == Cost()
 
 
 @pytest.mark.parametrize("method", ["build", "apply", "sum", "gather"])
 def test_arguments_reach_every_engine_in_a_layout_that_a_wire_can_carry(method: str) -> None:
     program = Echo()
-    ledger = Ledger(LocalWorkers(program, [0]), [1])
-    run, name = getattr(ledger, method), "answer" if method in ("sum", "gather") else "keep"
-    A = np.arange(24.0).reshape(4, 6)
-    by_row, by_column = A, np.asfortranarray(A)
-    for argument in (by_row, by_column, A[:, 0].copy()):
-        run(name, argument)
-        assert program.seen[-1] is argument
-    for argument in (A[:, ::2], A[::2, 1:], A.T[::2], A[:, 1], A[::-1]):
-        run(name, argument)
-        assert program.seen[-1].flags.forc
-        np.testing.assert_array_equal(program.seen[-1], argument)
-    run(name, 3.0)
-    assert program.seen[-1] == 3.0
-    ledger.close()
+    with closing(LocalWorkers(program, [0], shard_rows=[1])) as workers:
+        run, name = getattr(workers, method), "answer" if method in ("sum", "gather") else "keep"
+        A = np.arange(24.0).reshape(4, 6)
+        for argument in (A, np.asfortranarray(A), A[:, 0].copy()):
+            run(name, argument)
+            assert program.seen[-1] is argument
+        for argument in (A[:, ::2], A[::2, 1:], A.T[::2], A[:, 1], A[::-1]):
+            run(name, argument)
+            assert program.seen[-1].flags.forc
+            np.testing.assert_array_equal(program.seen[-1], argument)
+        run(name, 3.0)
+        assert program.seen[-1] == 3.0
 
 
 def test_a_round_that_failed_is_not_counted() -> None:
-    class Broken:
-        def fail(self, state: Any) -> Any:
-            raise LookupError("no")
+    with closing(workers_of()) as workers:
+        for run in (workers.build, workers.apply, workers.sum, workers.gather):
+            with pytest.raises(LookupError):
+                run("fail")
+        assert workers.rounds == []
+        assert workers.take()[1].rounds == 0
 
-    ledger = Ledger(LocalWorkers(Broken(), [0]), [1])
-    for run in (ledger.build, ledger.apply, ledger.sum, ledger.gather):
-        with pytest.raises(LookupError):
-            run("fail")
-    assert ledger.rounds == []
-    assert ledger.take()[1].rounds == 0
-    ledger.close()
+
+class Steps:
+    """A program whose states depend on every call."""
+
+    def start(self, shard: float, W: Any) -> Any:
+        return shard * W
+
+    def move(self, state: Any, u: Any, gamma: float) -> Any:
+        return (1.0 - gamma) * state + gamma * u
+
+    def show(self, state: Any) -> Any:
+        return state
+
+
+def test_other_workers_can_be_brought_to_the_same_state_and_account() -> None:
+    """From the last build on, with arguments as they were when they were sent."""
+    first, second = (LocalWorkers(Steps(), [1.0, 2.0], shard_rows=[3, 4]) for _ in range(2))
+    with closing(first), closing(second):
+        W, u = np.asfortranarray(np.ones((3, 2))), np.full((3, 2), 5.0)
+        first.build("start", u)
+        first.build("start", W)
+        first.apply("move", u, 0.25)
+        W[:] = u[:] = np.nan
+        first.take()
+        memory = first.memory()
+        assert [method for method, _ in memory["changes"]] == ["start", "move"]
+        second.restore(memory)
+        np.testing.assert_array_equal(second.sum("show"), first.sum("show"))
+        assert [made[:4] for made in second.rounds] == [made[:4] for made in first.rounds]
+        assert second.rounds[:3] == first.rounds[:3]
+        assert second.take()[:2] == first.take()[:2]
 
 
 def test_costs_add_up_part_by_part() -> None:
@@ -232,7 +257,7 @@ def test_costs_add_up_part_by_part() -> None:
     assert Cost.total([]) == Cost()
 
 
-def test_others_may_take_over_the_rounds() -> None:
+def test_workers_may_continue_the_account_of_others() -> None:
     class Counted(LocalWorkers):
         closed = 0
 
@@ -240,15 +265,18 @@ def test_others_may_take_over_the_rounds() -> None:
             self.closed += 1
             super().close()
 
-    before, after = Counted(Echo(), [0, 1]), Counted(Echo(), [0])
-    ledger = Ledger(before, [10, 20])
-    ledger.sum("answer", np.ones(5))
-    ledger.hand_over(after)
+    before = Counted(Echo(), [0, 1], shard_rows=[10, 20])
+    before.sum("answer", np.ones(5))
+    before.take()
+    after = Counted(Echo(), [0], shard_rows=[10, 20]).continue_from(before)
     assert (before.closed, after.closed) == (1, 0)
-    np.testing.assert_array_equal(ledger.sum("answer", np.ones(5)), np.ones(3))  # of one state
-    assert ledger.rounds[1].cost == after.cost
-    assert [made.numbers for made in ledger.rounds] == [2 * 8] * 2  # for as many shards as ever
-    ledger.close()
+    np.testing.assert_array_equal(after.sum("answer", np.ones(5)), np.ones(3))  # of one state
+    assert [made[:4] for made in after.rounds] == [
+        (0, False, "answer", 16),
+        (1, False, "answer", 16),  # for as many shards as ever
+    ]
+    assert after.take()[1] == (1, 16)
+    after.close()
     assert (before.closed, after.closed) == (1, 1)
 
 
@@ -265,19 +293,16 @@ def test_summing_the_moments_is_a_round_of_the_setup(multitask: tuple[Any, Any])
     assert "moments" not in [made["method"] for made in result.rounds[1:]]
 
 
-def test_the_same_workers_are_counted_anew_for_another_run() -> None:
-    workers = LocalWorkers(Echo(), [0, 1])
-    ledger = Ledger(workers, [10, 20])
-    ledger.count_for_oracle(True)
-    ledger.sum("answer", np.ones(5))
-    other = ledger.anew()
-    assert other.shard_rows == ledger.shard_rows
-    assert (other.rounds, other.oracle.rounds, other.other.rounds) == ([], 0, 0)
-    other.sum("answer", np.ones(5))
-    assert (other.oracle.rounds, other.other.rounds) == (0, 1)
-    assert (len(ledger.rounds), len(other.rounds)) == (1, 1)
-    assert other.rounds[0].numbers == ledger.rounds[0].numbers
-    ledger.close()
+def test_the_account_can_be_reset_for_another_run() -> None:
+    with closing(workers_of()) as workers:
+        workers.count_for_oracle(True)
+        workers.sum("answer", np.ones(5))
+        rounds = workers.rounds
+        workers.reset_accounting()
+        assert workers.rounds == []
+        workers.sum("answer", np.ones(5))
+        assert [made[:2] for made in workers.rounds] == [(0, False)]
+        assert len(rounds) == 1  # those of the run before are still there
 
 
 @pytest.mark.parametrize(("task", "form"), FORMS)

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from dfwtrace.engines.interrupts import DeferredInterrupt
+from dfwtrace.engines.local import DeferredInterrupt
 
 
 def interrupt() -> None:

@@ -5,29 +5,23 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 
 from dfwtrace.data.shards import RowBlocks, Shard, split_rows
-from dfwtrace.engines.spark.mapreduce.parcels import parcel, unparcel
+from dfwtrace.engines.spark.mapreduce import from_chunks, to_chunks
 
 
 def test_a_shard_keeps_its_layout_on_the_way() -> None:
     X = np.arange(60_000.0).reshape(300, 200)
     for layout in (X, sp.csr_array(X)):
         for shard in split_rows(layout, np.arange(300.0), 3):
-            there: Shard = unparcel(parcel(shard))
+            there: Shard = from_chunks(to_chunks(shard))
             assert there.digest() == shard.digest()
             if sp.issparse(layout):
                 assert there.X.indices.dtype == shard.X.indices.dtype
                 continue
             assert there.X.flags.writeable
             assert there.X.flags.c_contiguous
-
-
-def test_a_parcel_must_be_whole() -> None:
-    with pytest.raises(ValueError, match="more pieces"):
-        unparcel([*parcel(1), b"more"])
 
 
 def test_blocks_of_rows_travel_once() -> None:

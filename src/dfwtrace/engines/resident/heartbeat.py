@@ -1,4 +1,4 @@
-"""A worker's sign of life, which also tells for how long it has been at work to no avail."""
+"""A worker's sign of life, with the time for which it has been at work without progress."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 #: Seconds between two signs of life.
-HEARTBEAT = 1.0
+INTERVAL = 1.0
 # Seconds of processor time that count as progress; the heartbeat itself uses far less.
 _PROGRESS = 0.05
 
 
-class Pulse:
-    """Says once in a while, in a thread of its own, that this process has not stopped.
+class Heartbeat:
+    """Calls `send` once in a while, in a thread of its own.
 
-    Parameters
-    ----------
-    say : callable
-        Is given the seconds for which the worker has been at work without using the processor: a
-        thread that sleeps, or waits for a lock or for data, for ever.
+    It is given the seconds for which the worker has been at work without using the processor: a
+    thread that sleeps, or waits for a lock or for data, for ever.
     """
 
-    def __init__(self, say: Callable[[float], None]) -> None:
-        self._say = say
+    def __init__(self, send: Callable[[float], None]) -> None:
+        self._send = send
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="dfwtrace-heartbeat", daemon=True)
         self._working = False
         self._progress = (0.0, 0.0)  # the clock, and the processor time, when there last was some
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> Heartbeat:
         self._thread.start()
         return self
 
@@ -40,7 +37,7 @@ class Pulse:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """What happens within is work; a worker that waits for others is not stalled."""
+        """Mark the block as work; a worker that waits for others is not stalled."""
         self._progress = (time.monotonic(), time.process_time())
         self._working = True
         try:
@@ -60,8 +57,8 @@ class Pulse:
         return now - since
 
     def _beat(self) -> None:
-        while not self._end.wait(HEARTBEAT):
+        while not self._end.wait(INTERVAL):
             try:
-                self._say(self.stalled())
+                self._send(self.stalled())
             except OSError:
                 return

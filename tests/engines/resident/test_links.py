@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from tests.engines.resident.roles import Impostor, Team, answer, ask
 
-from dfwtrace.engines.failures import CrewLostError, WorkerError
-from dfwtrace.engines.resident import lines
+from dfwtrace.engines.base import WorkerError
+from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.resident import links
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, send
 
 
 @pytest.fixture(autouse=True)
 def brief_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "GRACE", 0.4)
+    monkeypatch.setattr(links, "GRACE", 0.4)
 
 
 def said(kind: Kind, *values: Any, sequence: int = 0) -> bytes:
@@ -50,19 +51,19 @@ SAID_ON_THE_SIDE = {
 
 
 @pytest.mark.parametrize("kind", SAID_ON_THE_SIDE)
-def test_nonsense_on_the_side_ends_the_crew_by_name(assembly: Any, kind: str) -> None:
+def test_nonsense_on_the_side_ends_the_group_by_name(assembly: Any, kind: str) -> None:
     """As from a worker that has gone mad."""
     made = assembly(n_shards=1, n_workers=1, largest_message=1 << 20)
-    with Impostor(made.invitation) as worker:
+    with Impostor(made.info) as worker:
         worker.greet().sendall(SAID_ON_THE_SIDE[kind])
         error = made.result()
-    assert isinstance(error, CrewLostError), repr(error)
+    assert isinstance(error, WorkersLostError), repr(error)
     assert "worker 0 (a-host, process 4711)" in error.what
 
 
 def test_a_wrong_number_of_shards_is_told(assembly: Any) -> None:
     made = assembly(n_shards=3, n_workers=1)
-    with Impostor(made.invitation) as worker:
+    with Impostor(made.info) as worker:
         worker.ready(worker.greet(), rows=2)
         error = made.result()
     assert "sent a READY that makes no sense (2 shards where 3 are due)" in error.what
@@ -83,21 +84,21 @@ BAD_REPLIES = {
 
 
 @pytest.mark.parametrize("kind", BAD_REPLIES)
-def test_a_bad_reply_ends_the_crew_by_name(joined: Any, kind: str) -> None:
-    crew, _, link = joined
+def test_a_bad_reply_ends_the_group_by_name(joined: Any, kind: str) -> None:
+    group, _, link = joined
     link.sendall(BAD_REPLIES[kind])
-    with pytest.raises(CrewLostError) as caught:
-        ask(crew)
+    with pytest.raises(WorkersLostError) as caught:
+        ask(group)
     assert "worker 0 (a-host, process 4711)" in caught.value.what
 
 
 @pytest.mark.parametrize("length", [1001, 2**63])
 def test_a_reply_over_the_cap_is_the_users_to_know(joined: Any, length: int) -> None:
     """It would be as large the next time."""
-    crew, _, link = joined
+    group, _, link = joined
     link.sendall(HEADER.pack(length, 1, Kind.REPLY))
     with pytest.raises(WorkerError) as caught:
-        ask(crew)
+        ask(group)
     assert str(caught.value) == (
         f"worker 0 (a-host, process 4711) sent a message of {length} bytes, where "
         "largest_message = 1000 is the most."
@@ -111,52 +112,52 @@ def test_a_reply_that_comes_twice_is_not_added_twice(assembly: Any) -> None:
         later = threading.Timer(0.1, answer, (team.links[1], 0.0, 0, 0, 1, np.ones(1)))
         later.start()
         try:
-            with pytest.raises(CrewLostError, match="a reply that nobody asked for"):
-                ask(team.crew)
+            with pytest.raises(WorkersLostError, match="a reply that nobody asked for"):
+                ask(team.group)
         finally:
             later.join()
 
 
 @pytest.mark.parametrize("where", ["control", "link"])
 def test_a_line_that_breaks_in_a_round_is_noticed(joined: Any, where: str) -> None:
-    crew, control, link = joined
+    group, control, link = joined
     (control if where == "control" else link).shutdown(socket.SHUT_RDWR)
-    with pytest.raises(CrewLostError, match=r"worker 0 \(a-host, process 4711\) is gone"):
-        ask(crew)
+    with pytest.raises(WorkersLostError, match=r"worker 0 \(a-host, process 4711\) is gone"):
+        ask(group)
 
 
 def test_a_line_that_was_reset_before_a_round_is_noticed(joined: Any) -> None:
-    crew, _, link = joined
+    group, _, link = joined
     link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     link.close()
-    with pytest.raises(CrewLostError, match=r"worker 0 \(a-host, process 4711\) is gone"):
-        ask(crew)
+    with pytest.raises(WorkersLostError, match=r"worker 0 \(a-host, process 4711\) is gone"):
+        ask(group)
 
 
 def test_one_to_blame_has_time_to_say_so(joined: Any) -> None:
     """Its link broke, and its traceback comes a moment later."""
-    crew, control, link = joined
+    group, control, link = joined
     link.close()
     later = threading.Timer(
         0.1, send, (control, pack(Kind.FAILED, 0, ["LookupError: shard 0 is broken"]))
     )
     later.start()
-    with pytest.raises(CrewLostError) as caught:
-        ask(crew)
+    with pytest.raises(WorkersLostError) as caught:
+        ask(group)
     later.join()
     assert caught.value.traceback == "LookupError: shard 0 is broken"
 
 
 def test_one_that_was_cut_off_is_not_to_blame_at_once(joined: Any) -> None:
-    crew, control, _ = joined
+    group, control, _ = joined
     send(control, pack(Kind.CUT_OFF, 0, ["the connection was closed"]))
     control.shutdown(socket.SHUT_RDWR)
-    with pytest.raises(CrewLostError, match="lost its connection: the connection was closed"):
-        ask(crew)
+    with pytest.raises(WorkersLostError, match="lost its connection: the connection was closed"):
+        ask(group)
 
 
 def test_a_round_that_takes_too_long_is_ended(joined: Any) -> None:
-    crew, control, _ = joined
+    group, control, _ = joined
     ended = threading.Event()
 
     def live() -> None:
@@ -166,40 +167,40 @@ def test_a_round_that_takes_too_long_is_ended(joined: Any) -> None:
     alive = threading.Thread(target=live)
     alive.start()
     with pytest.raises(
-        CrewLostError, match=r"no answer to product within 0\.3 s \(round_timeout\)"
+        WorkersLostError, match=r"no answer to product within 0\.3 s \(round_timeout\)"
     ):
-        ask(crew, timeout=0.3)
+        ask(group, timeout=0.3)
     ended.set()
     alive.join()
 
 
 def test_silence_in_a_round_is_noticed(joined: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "SILENCE", 0.3)
+    monkeypatch.setattr(links, "SILENCE", 0.3)
     time.sleep(0.4)  # silence between rounds does not count
-    crew, _, link = joined
+    group, _, link = joined
     answer(link, 0.0, 0)
-    ask(crew)
-    with pytest.raises(CrewLostError, match=r"no sign of life for 0\.3 s"):
-        ask(crew)
+    ask(group)
+    with pytest.raises(WorkersLostError, match=r"no sign of life for 0\.3 s"):
+        ask(group)
 
 
 @pytest.mark.parametrize("stalled", [0.0, 120.0])
 def test_a_worker_that_has_not_worked_in_vain_for_long_is_waited_for(
     joined: Any, stalled: float
 ) -> None:
-    crew, control, link = joined
+    group, control, link = joined
     send(control, pack(Kind.ALIVE, 0, [stalled]))
     answered = threading.Timer(0.1, answer, (link, 0.0, 0))
     answered.start()
-    ask(crew)
+    ask(group)
     answered.join()
 
 
 def test_a_worker_that_hangs_at_its_work_is_lost_by_name(joined: Any) -> None:
-    crew, control, _ = joined
+    group, control, _ = joined
     send(control, pack(Kind.ALIVE, 0, [120.4]))
-    with pytest.raises(CrewLostError) as caught:
-        ask(crew)
+    with pytest.raises(WorkersLostError) as caught:
+        ask(group)
     assert caught.value.what == (
         "worker 0 (a-host, process 4711) hangs: it is at work and has used no processor for 120 s"
     )
@@ -207,8 +208,8 @@ def test_a_worker_that_hangs_at_its_work_is_lost_by_name(joined: Any) -> None:
 
 def test_a_worker_that_hangs_while_it_loads_is_lost_by_name(assembly: Any) -> None:
     made = assembly(n_shards=1, n_workers=1)
-    with Impostor(made.invitation) as worker:
+    with Impostor(made.info) as worker:
         send(worker.greet(), pack(Kind.ALIVE, 0, [121.0]))
         error = made.result()
-    assert isinstance(error, CrewLostError)
+    assert isinstance(error, WorkersLostError)
     assert "worker 0 (a-host, process 4711) hangs" in error.what

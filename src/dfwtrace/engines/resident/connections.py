@@ -1,0 +1,219 @@
+"""Connections between processes that know the same secret, and nobody else.
+
+The listener sends a challenge; the caller answers it with an HMAC and a challenge of its own; the
+listener answers that. All messages have a fixed length, and nothing else is read before both sides
+have proven that they know the secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import queue
+import selectors
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from dfwtrace.engines.recovery import UnreachableError
+from dfwtrace.engines.resident.wire import (
+    Kind,
+    PeerLostError,
+    ProtocolError,
+    Value,
+    receive,
+    tune,
+)
+
+#: Seconds that a handshake may take.
+HANDSHAKE_TIMEOUT = 10.0
+_SIZE = 32  # bytes of a secret, a challenge and an answer
+_LARGEST_HELLO = 4096
+# Callers in the middle of a handshake. One more, and the oldest has to leave: workers take no time
+# to prove what they know, and call again.
+_MAX_PENDING = 64
+_PAUSE = 0.05
+_RETRY_SECONDS = 0.2
+
+
+class AuthenticationError(ConnectionError):
+    """The other side does not know the secret, or took too long."""
+
+
+def new_secret() -> bytes:
+    """A secret for one launch only."""
+    return os.urandom(_SIZE)
+
+
+def accept_handshake(sock: socket.socket, secret: bytes) -> None:
+    """The listener's side of the handshake."""
+    ours = os.urandom(_SIZE)
+    deadline = time.monotonic() + HANDSHAKE_TIMEOUT
+    sock.settimeout(HANDSHAKE_TIMEOUT)
+    sock.sendall(ours)
+    theirs = _receive(sock, deadline)
+    if not hmac.compare_digest(_receive(sock, deadline), _proof(secret, b"caller", ours, theirs)):
+        raise AuthenticationError("the caller does not know the secret")
+    sock.sendall(_proof(secret, b"listener", ours, theirs))
+    sock.settimeout(None)
+
+
+def offer_handshake(sock: socket.socket, secret: bytes) -> None:
+    """The caller's side of the handshake."""
+    ours = os.urandom(_SIZE)
+    deadline = time.monotonic() + HANDSHAKE_TIMEOUT
+    sock.settimeout(HANDSHAKE_TIMEOUT)
+    theirs = _receive(sock, deadline)
+    sock.sendall(ours + _proof(secret, b"caller", theirs, ours))
+    if not hmac.compare_digest(_receive(sock, deadline), _proof(secret, b"listener", theirs, ours)):
+        raise AuthenticationError("the listener does not know the secret")
+    sock.settimeout(None)
+
+
+def _proof(secret: bytes, side: bytes, listener: bytes, caller: bytes) -> bytes:
+    return hmac.new(secret, side + listener + caller, hashlib.sha256).digest()
+
+
+def _receive(sock: socket.socket, deadline: float) -> bytes:
+    """A message of the handshake before the deadline, also if its bytes come one by one."""
+    received = b""
+    while len(received) < _SIZE:
+        left = deadline - time.monotonic()
+        if left <= 0.0:
+            raise AuthenticationError("the handshake took too long")
+        sock.settimeout(left)
+        try:
+            piece = sock.recv(_SIZE - len(received))
+        except TimeoutError as error:
+            raise AuthenticationError("the handshake took too long") from error
+        if not piece:
+            raise PeerLostError("the connection was closed during the handshake")
+        received += piece
+    return received
+
+
+def connect(host: str, port: int, secret: bytes, timeout: float, advice: str) -> socket.socket:
+    """Call a listener until it answers; `advice` is for the error after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            sock = socket.create_connection((host, port), timeout=HANDSHAKE_TIMEOUT)
+            try:
+                offer_handshake(sock, secret)
+            except BaseException:
+                sock.close()
+                raise
+            tune(sock)
+            return sock
+        except AuthenticationError:
+            raise
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"no way from {socket.gethostname()} to {host}:{port} ({error}): {advice}."
+                ) from error
+            time.sleep(_RETRY_SECONDS)
+
+
+class Caller(NamedTuple):
+    """A process that has proven to know the secret, and its hello."""
+
+    sock: socket.socket
+    address: str
+    hello: list[Value]
+
+
+class Listener:
+    """Listens while workers join, and puts callers that know the secret into `callers`.
+
+    Every caller has a thread of its own until it is known, so one that says nothing, or garbage,
+    holds nobody up. `trouble` is why a caller could not be let in.
+    """
+
+    def __init__(self, bind: str, port: int, secret: bytes) -> None:
+        self._secret = secret
+        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        try:
+            self._listener = socket.create_server((bind, port), family=family, backlog=1024)
+        except OSError as error:
+            raise OSError(f"bind: cannot listen at {bind}, port {port} ({error}).") from error
+        self.port: int = self._listener.getsockname()[1]
+        self.callers: queue.SimpleQueue[Caller] = queue.SimpleQueue()
+        self._wake, self._alarm = socket.socketpair()
+        self._lock = threading.Lock()
+        self._pending: dict[socket.socket, threading.Thread] = {}
+        self._closed = False
+        self._ended = threading.Event()  # Ctrl-C in a thread's `join` would end all waiting for it
+        self.trouble: OSError | None = None
+        self._thread = threading.Thread(target=self._listen, name="dfwtrace-listener", daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._listener, selectors.EVENT_READ)
+                selector.register(self._wake, selectors.EVENT_READ)
+                while self._wake not in {key.fileobj for key, _ in selector.select()}:
+                    self._accept()
+        finally:
+            self._ended.set()
+
+    def _accept(self) -> None:
+        try:
+            sock, address = self._listener.accept()
+        except OSError as error:  # it may have hung up already, or files have run out
+            self.trouble = error
+            time.sleep(_PAUSE)
+            return
+        with self._lock:
+            if len(self._pending) >= _MAX_PENDING:
+                oldest = next(iter(self._pending))
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends
+                self._pending[oldest] = self._pending.pop(oldest)
+            self._pending[sock] = threading.Thread(
+                target=self._admit,
+                args=(sock, str(address[0])),
+                name="dfwtrace-listener",
+                daemon=True,
+            )
+            self._pending[sock].start()
+
+    def _admit(self, sock: socket.socket, address: str) -> None:
+        caller: Caller | None = None
+        with suppress(OSError, ProtocolError):
+            accept_handshake(sock, self._secret)
+            sock.settimeout(HANDSHAKE_TIMEOUT)
+            frame = receive(sock, _LARGEST_HELLO)
+            if frame.kind == Kind.HELLO:
+                caller = Caller(sock, address, frame.values())
+            sock.settimeout(None)
+            tune(sock)
+        with self._lock:
+            del self._pending[sock]
+            if caller is not None and not self._closed:
+                self.callers.put(caller)
+                return
+        sock.close()
+
+    def close(self) -> None:
+        """Drop all callers, and let nobody in any more; may be called again."""
+        with self._lock:
+            self._closed = True
+        with suppress(OSError):  # closed before
+            self._alarm.send(b"!")
+        self._ended.wait()
+        self._thread.join()  # a moment, if at all
+        with self._lock:  # only now nobody is added any more
+            pending = dict(self._pending)
+        for sock, thread in pending.items():
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            thread.join()
+        for sock in (self._listener, self._wake, self._alarm):
+            sock.close()
+        while not self.callers.empty():
+            self.callers.get().sock.close()

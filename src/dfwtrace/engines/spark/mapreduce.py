@@ -1,0 +1,482 @@
+"""The paper's own form on Spark: every round is a job, its replies added up a tree."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import math
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.data.rows import ArrayRows, Examine
+from dfwtrace.data.shards import shard_bounds, split_rows
+from dfwtrace.engines.base import Args, Call, Cost, Workers
+from dfwtrace.engines.blas import single_threaded_blas
+from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
+from dfwtrace.engines.spark.dataframe import this_partition
+from dfwtrace.engines.spark.packing import assemble, keys_for, packed
+from dfwtrace.engines.spark.session import Cluster, python_traceback, run_job
+from dfwtrace.engines.spark.survey import FrameRows, survey
+from dfwtrace.engines.tree import Node, TreeSum
+from dfwtrace.validation import check_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import RDD, Broadcast
+    from pyspark.sql import DataFrame, SparkSession
+
+Outcome = TypeVar("Outcome")
+
+# Bytes of a chunk. Spark refuses an element of 2 GiB, and holds several in memory at once.
+_CHUNK_BYTES = 8 << 20
+
+
+class SparkMapReduceEngine:
+    """Logical shards in an RDD; a round is one Spark job: broadcast, map, and add up along a tree.
+
+    For clusters that forbid barrier jobs, or sockets between driver and executors; elsewhere
+    `SparkEngine` does the same rounds in a fraction of the time. The same `n_shards` gives the same
+    bits on both.
+
+    Parameters
+    ----------
+    spark : SparkSession, default=None
+        The active session by default, or a new one. Spark Connect has no RDDs and is refused.
+    n_shards : int, default=8
+        Number of logical shards, and of partitions.
+    depth : int, default=2
+        Levels of the tree that replies are added along: the driver receives about the depth-th
+        root of `n_shards` partial sums. With 1, all replies go to the driver.
+    max_restarts : int, default=3
+        How often states that were lost may be made again in a run, after Spark itself has tried
+        `spark.task.maxFailures` times.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> engine = dt.SparkMapReduceEngine(spark, n_shards=8)  # doctest: +SKIP
+    >>> result = dt.solve(  # doctest: +SKIP
+    ...     dt.Multinomial(), df, features="features", label="label", radius=30.0, engine=engine
+    ... )
+    """
+
+    def __init__(
+        self, spark: Any = None, n_shards: int = 8, depth: int = 2, *, max_restarts: int = 3
+    ) -> None:
+        self.n_shards = check_count("n_shards", n_shards, 1)
+        self.depth = check_count("depth", depth, 1)
+        self.max_restarts = check_count("max_restarts", max_restarts, 0)
+        self.cluster = Cluster(spark)
+        if self.cluster.connect:
+            raise TypeError(
+                "spark must be a classic SparkSession for SparkMapReduceEngine, got one of Spark "
+                "Connect, which has no RDDs: take SparkEngine."
+            )
+
+    @property
+    def n_jobs(self) -> int:
+        """Processors at work, for the estimate of times."""
+        return self.cluster.processors(self.n_shards)
+
+    def survey(self, frame: DataFrame, features: Any, label: Any, examine: Examine) -> FrameRows:
+        """Check and measure the rows of a DataFrame where they are."""
+        self.cluster.check_alive()
+        return survey(frame, features, label, examine, self.cluster.collect)
+
+    def start(self, program: object, rows: ArrayRows | FrameRows) -> MapReduceWorkers:
+        """Cut the rows into shards; see `Engine.start`."""
+        self.cluster.check_alive()
+        return MapReduceWorkers(
+            self.cluster, program, rows, self.n_shards, self.depth, self.max_restarts
+        )
+
+    def __repr__(self) -> str:
+        return f"SparkMapReduceEngine(n_shards={self.n_shards}, depth={self.depth})"
+
+
+class MapReduceWorkers(Workers):
+    """Shards and their states in persisted RDDs, one partition each.
+
+    States are kept without their lineage; if blocks of them are lost, the logged calls are repeated
+    on the shards in one job.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        program: object,
+        rows: ArrayRows | FrameRows,
+        n_shards: int,
+        depth: int,
+        max_restarts: int,
+    ) -> None:
+        from pyspark import cloudpickle
+
+        super().__init__([0] * n_shards)
+        self._cluster, self._rows, self._depth = cluster, rows, depth
+        self._restarts = Restarts(max_restarts, self._drop_states)
+        self._digests: list[bytes] = []
+        self._shards: RDD[bytes] | None = None
+        self._states: RDD[bytes] | None = None
+        packed_program = cloudpickle.dumps(program)
+        self._seconds = cluster.spark.sparkContext.accumulator(0.0, _Maximum())
+        self._storage = _Storage(cluster.spark)
+        try:
+            self._program = self._storage.send(packed_program)
+            self._retry("the first pass over the shards", self._ready_shards)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def restarts(self) -> int:
+        """How often states were lost and made again."""
+        return self._restarts.count
+
+    def close(self) -> None:
+        self._shards = self._states = None
+        self._storage.clear()
+
+    def _build(self, method: str, args: Args) -> None:
+        self._retry(method, lambda: self._make_states([(method, args)]))
+
+    def _apply(self, method: str, args: Args) -> None:
+        def advance() -> None:
+            source, digests = self._source()
+            self._store_states(source, digests, [(method, args)])
+
+        self._retry(method, advance)
+
+    def _sum(self, method: str, args: Args) -> FloatArray:
+        total = TreeSum(self.n_shards, self._replies(method, args, add=True))
+        self.cost = self.cost._replace(reduce=total.seconds)
+        return total.result()
+
+    def _gather(self, method: str, args: Args) -> list[FloatArray]:
+        nodes = self._replies(method, args, add=False)
+        return [node.partial for node in sorted(nodes, key=lambda node: node.place)]
+
+    def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
+        """The shards' replies, in any order; added up as far as tasks do it."""
+
+        def collect() -> list[Node]:
+            source, digests = self._source()
+
+            def job(order: _Order) -> list[Node]:
+                replies = source.mapPartitionsWithIndex(partial(_reply, order))
+                if add:
+                    replies = add_along_tree(replies, self.n_shards, self._depth)
+                return [node for nodes in replies.collect() for node in nodes]
+
+            nodes, sent = self._run([(method, args)], digests, job)
+            self.cost = Cost(sent + sum(node.partial.nbytes for node in nodes))
+            return nodes
+
+        return self._retry(method, collect)
+
+    def _make_states(self, calls: list[Call]) -> None:
+        """States made of the shards by all of these calls, one after the other."""
+        shards = self._ready_shards()
+        self._states = None
+        self._storage.keep_only(shards)  # frees the old states before the new ones are made
+        self._store_states(shards, self._digests, calls)
+
+    def _store_states(
+        self, source: RDD[bytes], digests: list[bytes] | None, calls: list[Call]
+    ) -> None:
+        def job(order: _Order) -> RDD[bytes]:
+            return self._storage.detach(source.mapPartitionsWithIndex(partial(_new_state, order)))
+
+        self._states, sent = self._run(calls, digests, job)
+        self._storage.keep_only(self._shards, self._states)
+        self.cost = Cost(sent)
+
+    def _source(self) -> tuple[RDD[bytes], list[bytes] | None]:
+        """The states, with None; before the first `build`, the shards and their digests."""
+        shards = self._ready_shards()
+        if self._states is None and self._log:
+            self._make_states(self._log)
+        return (shards, self._digests) if self._states is None else (self._states, None)
+
+    def _ready_shards(self) -> RDD[bytes]:
+        if self._shards is None:
+            shards = self._storage.persist(self._cut_rows())
+            found = sorted(shards.mapPartitionsWithIndex(_measure).collect())
+            digests = [digest for _, _, digest in found]
+            check_same_rows(digests, self._digests or digests)
+            self.shard_rows = [n_rows for _, n_rows, _ in found]
+            self._shards, self._digests = shards, digests
+        return self._shards
+
+    def _cut_rows(self) -> RDD[bytes]:
+        """Partition j holds shard j. Every time Spark computes it, the bits are equal."""
+        spark, rows = self._cluster.spark, self._rows
+        if isinstance(rows, FrameRows):
+            return _shards_of_frame(spark, rows, self.n_shards)
+        # Spark cuts a broadcast into blocks by itself and keeps them on disk where memory is short.
+        # An RDD made with `parallelize` would stay in the driver's Java heap, and a task with more
+        # than `spark.rpc.message.maxSize` of it could not be sent.
+        context = spark.sparkContext
+        one_partition = context.parallelize([None], 1)
+        shards = split_rows(rows.X, rows.y, self.n_shards)
+        chunks = [self._storage.send(list(to_chunks(shard))) for shard in shards]
+        union: RDD[bytes] = context.union(
+            [one_partition.mapPartitions(partial(_received, part)) for part in chunks]
+        )
+        return union
+
+    def _run(
+        self, calls: list[Call], digests: list[bytes] | None, job: Callable[[_Order], Outcome]
+    ) -> tuple[Outcome, int]:
+        """What the job returns, and the bytes that went out to its tasks."""
+        pickled = pickle.dumps(calls, protocol=5)
+        broadcast = self._storage.send(pickled)
+        try:
+            return job(_Order(self._program, broadcast, self._seconds, digests)), len(pickled)
+        finally:
+            self._storage.destroy(broadcast)
+
+    def _retry(self, method: str, attempt: Callable[[], Outcome]) -> Outcome:
+        """Run one round, and measure it."""
+        description = f"dfwtrace: {method} on {self.n_shards} shards"
+
+        def run() -> Outcome:
+            from py4j.protocol import Py4JError
+            from pyspark.errors import PySparkException
+
+            self._cluster.check_alive()
+            self._seconds.value = 0.0
+            try:
+                return run_job(self._cluster, description, attempt)
+            except (Py4JError, PySparkException) as error:
+                self._cluster.check_alive()
+                message = str(error)
+                what = f"Spark's job for {method} failed ({_reason(message)})"
+                raise WorkersLostError(what, python_traceback(message)) from error
+
+        began = time.perf_counter()
+        outcome = self._restarts.retry(run)
+        seconds, compute = time.perf_counter() - began, float(self._seconds.value)
+        wait = max(0.0, seconds - compute - self.cost.reduce)
+        self.cost = Cost(self.cost.bytes, compute, wait, self.cost.reduce)
+        return outcome
+
+    def _drop_states(self) -> None:
+        """Drop the states, of which nothing is certain; shards Spark can compute again."""
+        self._states = None
+        self._storage.keep_only(self._shards)
+
+
+def _reason(message: str) -> str:
+    """The line of Spark's long message that says what happened."""
+    lines = [line.strip(" :") for line in message.splitlines() if line.strip()]
+    lines = [line for line in lines if "Exception: " in line or "Error: " in line] or lines
+    return lines[0][:300] if lines else "no reason was given"
+
+
+class _Storage:
+    """Persisted RDDs and broadcasts of one run. Spark's context may be stopped at any time."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self._rdds: dict[int, RDD[Any]] = {}
+        self._broadcasts: list[Broadcast[Any]] = []
+
+    def persist(self, rdd: RDD[Any]) -> RDD[Any]:
+        """Keep an RDD as soon as it is computed; it is computed again where blocks are lost."""
+        from pyspark import StorageLevel
+
+        self._rdds[rdd.id()] = rdd
+        return rdd.persist(StorageLevel.MEMORY_AND_DISK)
+
+    def detach(self, rdd: RDD[Any]) -> RDD[Any]:
+        """Compute an RDD now, keep it, and forget what it was computed from.
+
+        What is checkpointed is a union of one: Spark clears a union's parents, whereas an RDD of
+        Python's would hold on to its function, and so to broadcasts that are to be destroyed.
+        """
+        union = self.persist(self._context.union([rdd]))
+        union.localCheckpoint()
+        union._jrdd.count()  # by the JVM alone: `union.count()` would send all of it to Python
+        return union
+
+    def keep_only(self, *kept: RDD[Any] | None) -> None:
+        """Free the memory of all RDDs but these."""
+        ids = {rdd.id() for rdd in kept if rdd is not None}
+        for number in [number for number in self._rdds if number not in ids]:
+            del self._rdds[number]
+            with suppress(Exception):
+                # `rdd.unpersist()` would log a warning that a checkpointed RDD cannot be had again.
+                self._context._jsc.sc().unpersistRDD(number, False)
+
+    def send(self, value: Any) -> Broadcast[Any]:
+        """Send a value to all executors that ask for it."""
+        broadcast = self._context.broadcast(value)
+        self._broadcasts.append(broadcast)
+        return broadcast
+
+    def destroy(self, broadcast: Broadcast[Any]) -> None:
+        """Take a value back from the executors, and remove its file."""
+        self._broadcasts.remove(broadcast)
+        with suppress(Exception):
+            broadcast.destroy()
+
+    def clear(self) -> None:
+        self.keep_only()
+        for broadcast in list(self._broadcasts):
+            self.destroy(broadcast)
+
+
+# What follows runs within tasks. It is pickled by name, with nothing of the driver in it.
+
+
+class _Order(NamedTuple):
+    """The work of one round, as every task gets it."""
+
+    program: Any  # a broadcast of the pickled program whose methods run by name
+    calls: Any  # a broadcast of the pickled list of calls, made one after the other
+    seconds: Any  # an accumulator of the seconds of the slowest task
+    # Of all shards, if the partitions hold shards and not states: Spark may have read the rows of a
+    # shard again, unnoticed by the driver.
+    digests: Sequence[bytes] | None
+
+    def run(self, index: int, chunks: Iterable[bytes]) -> Any:
+        """Each call is given what the call before it returned; the first one, the partition's."""
+        _freeze_garbage()
+        program = pickle.loads(self.program.value)
+        calls: list[Call] = pickle.loads(self.calls.value)
+        state = from_chunks(chunks)
+        if self.digests is not None:
+            check_same_rows([state.digest()], [self.digests[index]], first=index)
+        began = time.perf_counter()
+        with single_threaded_blas():
+            for method, args in calls:
+                state = getattr(program, method)(state, *args)
+        self.seconds.add(time.perf_counter() - began)
+        return state
+
+
+@functools.cache  # once in a process
+def _freeze_garbage() -> None:
+    """Let the garbage collector pass over all that is there now: the modules, for the most part.
+
+    Spark makes a full collection after every task, which takes longer than a small task itself.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def _new_state(order: _Order, index: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    return to_chunks(order.run(index, chunks))
+
+
+def _reply(order: _Order, index: int, chunks: Iterable[bytes]) -> Iterator[list[Node]]:
+    yield [Node(0, index, order.run(index, chunks))]
+
+
+def _measure(index: int, chunks: Iterable[bytes]) -> Iterator[tuple[int, int, bytes]]:
+    """The index of a shard, its number of rows and its digest."""
+    shard = from_chunks(chunks)
+    yield index, shard.n_rows, shard.digest()
+
+
+def _received(chunks: Any, nothing: Iterable[None]) -> Iterator[bytes]:
+    """A partition made of a broadcast."""
+    for _ in nothing:  # a task must read its input to the end
+        yield from chunks.value
+
+
+def _shards_of_frame(spark: SparkSession, rows: FrameRows, n_shards: int) -> RDD[bytes]:
+    facts, bounds = rows.facts, shard_bounds(rows.facts.n_rows, n_shards)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        index = this_partition()
+        (shard,) = assemble(batches, facts, bounds[index : index + 1], index)
+        for chunk in to_chunks(shard):
+            yield pa.RecordBatch.from_pydict({"chunk": pa.array([chunk], pa.binary())})
+
+    frame = packed(rows, bounds, keys_for(spark, n_shards)).repartition(n_shards, "key")
+    chunks: RDD[bytes] = frame.mapInArrow(task, "chunk binary").rdd.mapPartitions(_bytes_of)
+    return chunks
+
+
+def _bytes_of(rows: Iterable[Any]) -> Iterator[bytes]:
+    return (bytes(row[0]) for row in rows)
+
+
+def tree_levels(n_shards: int, depth: int) -> list[int]:
+    """How many partial sums there are after each level of adding up in tasks.
+
+    A level adds aligned blocks of 2ᵏ neighbours, because the fixed tree of sums joins neighbours:
+    Spark's own `treeAggregate` takes every k-th, which have nothing in common to be added.
+
+    Examples
+    --------
+    >>> tree_levels(64, depth=2), tree_levels(64, depth=3), tree_levels(4, depth=2)
+    ([8], [16, 4], [])
+    """
+    at_once, levels, left = _block_size(n_shards, depth), [], n_shards
+    while left > at_once + left / at_once:  # else it saves the driver less than it costs
+        left = -(-left // at_once)
+        levels.append(left)
+    return levels
+
+
+def _block_size(n_shards: int, depth: int) -> int:
+    """The power of two that is at least the depth-th root of `n_shards`."""
+    return int(2 ** math.ceil(max(1.0, math.log2(n_shards) / depth)))
+
+
+def add_along_tree(replies: RDD[list[Node]], n_shards: int, depth: int) -> RDD[list[Node]]:
+    """Replies, one in each partition, added up in tasks as far as the depth says."""
+    in_blocks = partial(_in_blocks, _block_size(n_shards, depth))
+    for left in tree_levels(n_shards, depth):
+        blocks = replies.mapPartitionsWithIndex(in_blocks)
+        # `int` sends block i to partition i.
+        replies = blocks.reduceByKey(partial(_add, n_shards), left, int).values()
+    return replies
+
+
+def _in_blocks(
+    size: int, index: int, replies: Iterable[list[Node]]
+) -> Iterator[tuple[int, list[Node]]]:
+    """Replies with the block of neighbours that they belong to."""
+    return ((index // size, nodes) for nodes in replies)
+
+
+def _add(n_shards: int, one: list[Node], other: list[Node]) -> list[Node]:
+    return TreeSum(n_shards, [*one, *other]).nodes()
+
+
+class _Maximum:
+    """Lets Spark's accumulator keep the greatest number."""
+
+    def zero(self, value: float) -> float:
+        return 0.0
+
+    def addInPlace(self, one: float, other: float) -> float:
+        return max(one, other)
+
+
+def to_chunks(thing: Any) -> Iterator[bytes]:
+    """An object as Spark stores it: its pickle, cut into chunks.
+
+    Examples
+    --------
+    >>> from_chunks(to_chunks({"state": 1.5}))
+    {'state': 1.5}
+    """
+    pickled = memoryview(pickle.dumps(thing, protocol=5))
+    return (bytes(pickled[at : at + _CHUNK_BYTES]) for at in range(0, len(pickled), _CHUNK_BYTES))
+
+
+def from_chunks(chunks: Iterable[bytes]) -> Any:
+    """The object that was cut into these chunks."""
+    return pickle.loads(b"".join(chunks))

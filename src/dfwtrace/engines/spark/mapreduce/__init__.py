@@ -1,1 +1,0 @@
-"""The form of the paper: a Spark job for each round."""
