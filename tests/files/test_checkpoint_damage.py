@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,43 @@ def test_a_checkpoint_that_another_program_wrote_is_refused(
         lacking = {key: value for key, value in header.items() if key != name}
         write_container(path, "checkpoint", lacking, {})
         refusal(path)
+
+
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_a_memory_that_lacks_something_is_refused(solver: str, tmp_path: Path) -> None:
+    """At any depth, though checksum and identity are right."""
+    path, options = tmp_path / "run.ckpt", {**OPTIONS, "solver": solver, "intercept": True}
+    options |= {"certify_every": 2, "tol": None} | ({"lmo": "power-2"} if solver == "dfw" else {})
+    stopped(dt.LeastSquares(), X, Y, 4, checkpoint=every_epoch(path), **options)
+    header, arrays = read_container(path, "checkpoint")
+    places = list(dicts_in(header["memory"]))
+    assert len(places) > 5
+    for names in places:
+        for name, value in list(names.items()):
+            if name in ("start", "constants"):  # other oracles have them
+                continue
+            del names[name]
+            write_container(path, "checkpoint", header, arrays)
+            names[name] = value
+            with pytest.raises(dt.CheckpointError) as caught:
+                dt.solve(dt.LeastSquares(), X, Y, checkpoint=path, **options)
+            assert str(caught.value).startswith(f"{path} is not a whole checkpoint: "), name
+    write_container(path, "checkpoint", header, arrays)
+    result = dt.solve(dt.LeastSquares(), X, Y, checkpoint=path, **options)
+    assert_same_run(result, dt.solve(dt.LeastSquares(), X, Y, **options))
+
+
+def dicts_in(packed: Any) -> Iterator[dict[str, Any]]:
+    """All dicts that were packed; not tables, whose columns are the history's."""
+    if isinstance(packed, dict):
+        ((kind, content),) = packed.items()
+        if kind == "dict":
+            yield content
+            packed = list(content.values())
+        elif kind == "tuple":
+            packed = content
+    for part in packed if isinstance(packed, list) else ():
+        yield from dicts_in(part)
 
 
 def test_rows_that_are_no_list_are_refused(identity_and_memory: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.files.checkpointed import assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
 from dfwtrace.lmo import Power, TheoremLog
-from dfwtrace.solvers.lbfgs import Memory
+from dfwtrace.solvers.lbfgs import LBFGS
 
 OPTIONS: dict[str, Any] = {
     "radius": 3.0,
@@ -76,8 +76,8 @@ def test_only_the_last_ten_ratios_are_looked_back_at() -> None:
 @pytest.mark.parametrize("size", [1, 1000, 2**21, 2**24, 2**30])
 def test_as_many_changes_of_the_gradient_as_before_are_remembered(size: int) -> None:
     """Also by a memory that was empty when the coordinates changed: it does not know their size."""
-    for memory in (Memory(size), Memory(size).map(lambda vector: vector)):
-        other = Memory(0)
+    for memory in (LBFGS(size), LBFGS(size).map(lambda vector: vector)):
+        other = LBFGS(0)
         other.restore(memory.memory())
         for k in range(1, 25):
             change = np.array([float(k)])

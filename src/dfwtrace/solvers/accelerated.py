@@ -56,8 +56,21 @@ def accelerated(
     `target` is the gap that is sought. Ends early if nothing lowers F beyond its rounding error. A
     resumed run has `first` epochs behind it, and a memory of them.
     """
-    descent = _Descent(problem, W, start, target, memory)
-    for t in range(first, epochs):
+    # A memory is read before the first step, where a checkpoint that lacks something is refused.
+    resumed = None if memory is None else _Descent(problem, W, start, target, memory)
+    return _iterates(resumed, problem, W, start, target, range(first, epochs))
+
+
+def _iterates(
+    resumed: _Descent | None,
+    problem: Problem,
+    W: LowRankMatrix,
+    start: Value,
+    target: float,
+    epochs: range,
+) -> Iterator[Iterate]:
+    descent = resumed or _Descent(problem, W, start, target)
+    for t in epochs:
         if not descent.step():
             descent.return_to(W)
             return
