@@ -101,7 +101,7 @@ class OtherWork:
     def __enter__(self) -> Self:
         self._before = _machine_seconds()
         self._seen = _family_seconds()
-        self._own = 0.0
+        self.own_seconds = 0.0
         self._end = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="other-work", daemon=True)
         self._sampler.start()
@@ -110,19 +110,20 @@ class OtherWork:
     def __exit__(self, *error: object) -> None:
         self._end.set()
         self._sampler.join()
-        self._add()
+        self.add()
         available, busy = (b - a for a, b in zip(self._before, _machine_seconds(), strict=True))
         if available > 0.0:
             # Ticks of a hundredth of a second: parts of a short block may exceed the whole.
-            self.share = min(max(busy - self._own, 0.0) / available, 1.0)
+            self.share = min(max(busy - self.own_seconds, 0.0) / available, 1.0)
 
     def _sample(self) -> None:
         while not self._end.wait(_SECONDS_BETWEEN_SAMPLES):
-            self._add()
+            self.add()
 
-    def _add(self) -> None:
+    def add(self) -> None:
+        """Add what this process and its descendants did since the last sample."""
         now = _family_seconds()
-        self._own += sum(seconds - self._seen.get(who, 0.0) for who, seconds in now.items())
+        self.own_seconds += sum(seconds - self._seen.get(who, 0.0) for who, seconds in now.items())
         self._seen |= now
 
 

@@ -6,34 +6,24 @@ import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from benchmarks import spark_session
 from benchmarks.provenance import ROOT, commit
 
-from reproduction import (
-    data,
-    figure1,
-    figure2,
-    figure3,
-    figure4,
-    rows,
-    spectrum,
-    starts,
-    table1,
-    table2,
-    theorem,
-)
+from reproduction import data, rows
 from reproduction.methods import Options
-from reproduction.page import Part, parts, verdicts_table, write_results
+from reproduction.page import parts, verdicts_table, write_results
 
+_SCRIPTS = (
+    *("figure1", "figure2", "figure3", "figure4"),
+    *("table1", "table2", "spectrum", "theorem", "starts"),
+)
 EXPERIMENTS: dict[str, ModuleType] = {
     module.NAME: module
-    for module in (
-        *(figure1, figure2, figure3, figure4, table1, table2),
-        *(spectrum, theorem, starts),
-    )
+    for module in (import_module(f"reproduction.{script}") for script in _SCRIPTS)
 }
 RESULTS = ROOT / "reproduction" / "results"
 DOCS = ROOT / "docs" / "reproducing.md"
@@ -41,33 +31,32 @@ _BEGIN, _END = "<!-- claims: begin -->\n", "<!-- claims: end -->\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 if all went well, 1 if an experiment failed, 130 after Ctrl-C."""
+    """Run the command: 0 done, 1 an experiment failed, 2 bad options or rows, 130 interrupted."""
     asked = _parse(arguments)
     folder: Path = asked.out or ROOT / "reproduction" / "out" / asked.scale
-    options = Options(asked.scale, imagenet=asked.imagenet)
-    if asked.clinc150 is not None:
-        options = options._replace(intents=asked.clinc150)
     failed: list[str] = []
     try:
         if not asked.draw_only:
-            failed = measure(
-                [EXPERIMENTS[name] for name in asked.only or EXPERIMENTS], options, folder
-            )
+            options = Options(asked.scale, asked.clinc150, asked.imagenet)
+            chosen = [EXPERIMENTS[name] for name in asked.only or EXPERIMENTS]
+            failed = measure(chosen, options, folder)
         known = rows.read(folder)
-    except ValueError as error:
+        if not known and not failed:
+            raise ValueError(f"--out: {folder} has no rows to draw.")
+    except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        count = len(rows.read(folder))
-        print(f"Interrupted: {folder} has {count} rows; the same command goes on.", file=sys.stderr)
+        print(f"Interrupted: the same command goes on with the rows in {folder}.", file=sys.stderr)
         return 130
-    if not known:
-        print(f"error: --out: {folder} has no rows to draw.", file=sys.stderr)
-        return 1 if failed else 2
     found = parts(list(EXPERIMENTS.values()), known)
-    write_results(folder, found, known, asked.scale)
-    _print_claims(found)
-    print(f"\n{len(known)} rows, figures and the page {folder / 'report.html'} were written.")
+    for part in found:
+        print(f"\n{part.title}")
+        for claim in part.claims:
+            print(f"  {claim.text}\n    {claim.verdict} ({claim.kind}): {claim.explained}")
+    if known:
+        write_results(folder, found, known, asked.scale)
+        print(f"\n{len(known)} rows, figures and the page {folder / 'report.html'} were written.")
     if folder.resolve().parent == RESULTS:
         rows.write(DOCS, with_claims(DOCS.read_text("utf-8")))
     return 1 if failed else 0
@@ -110,23 +99,13 @@ def measure(experiments: Sequence[ModuleType], options: Options, folder: Path) -
 
 
 def with_claims(page: str) -> str:
-    """Return a page with the claims of the kept rows between its markers."""
+    """Return a page with the verdicts of the kept rows between its markers."""
     before, begin, rest = page.partition(_BEGIN)
     _, end, after = rest.partition(_END)
+    scales = {"small scale": "small", "paper's sizes": "paper"}
     experiments = list(EXPERIMENTS.values())
-    scales = {
-        "small scale": parts(experiments, rows.read(RESULTS / "small")),
-        "paper's sizes": parts(experiments, rows.read(RESULTS / "paper")),
-    }
-    return f"{before}{begin}\n{verdicts_table(scales)}\n{end}{after}"
-
-
-def _print_claims(found: Sequence[Part]) -> None:
-    for part in found:
-        print(f"\n{part.title}")
-        for claim in part.claims:
-            whose = "" if claim.kind == "paper" else f" ({claim.kind})"
-            print(f"  {claim.text}\n    {claim.verdict}{whose}: {claim.explained}")
+    found = {name: parts(experiments, rows.read(RESULTS / of)) for name, of in scales.items()}
+    return f"{before}{begin}\n{verdicts_table(found)}\n{end}{after}"
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -135,25 +114,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description="Reproduce the paper's figures, tables and claims. Rows that are there are not "
         "measured again: after an interrupt, the same command goes on.",
     )
-    parser.add_argument(
-        "--scale",
-        choices=["toy", "small", "paper"],
-        default="small",
-        help="small takes minutes, paper hours; toy only shows that it works",
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        choices=list(EXPERIMENTS),
-        metavar="NAME",
-        help=f"may be repeated: {', '.join(EXPERIMENTS)}",
-    )
-    parser.add_argument("--out", type=Path, help="folder; reproduction/out/SCALE by default")
-    parser.add_argument(
-        "--draw-only", action="store_true", help="measure nothing, draw what is there"
-    )
-    parser.add_argument("--imagenet", type=_path, help="folder with ImageNet's features (figure 3)")
-    parser.add_argument("--clinc150", type=_path, help="file with all of CLINC150's embeddings")
+    add = parser.add_argument
+    scales, names = ["toy", "small", "paper"], list(EXPERIMENTS)
+    known = f"may be repeated: {', '.join(names)}"
+    size = "small (the default) takes minutes, paper hours; toy only shows that it works"
+    add("--scale", choices=scales, default="small", help=size)
+    add("--only", action="append", choices=names, metavar="NAME", help=known)
+    add("--out", type=Path, help="folder; reproduction/out/SCALE by default")
+    add("--draw-only", action="store_true", help="measure nothing, draw what is there")
+    add("--imagenet", type=_path, help="folder with ImageNet's features, for figure 3")
+    intents = "file with all of CLINC150's embeddings instead of the examples' part of them"
+    add("--clinc150", type=_path, default=Options("small").intents, help=intents)
     return parser.parse_args(arguments)
 
 

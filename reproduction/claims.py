@@ -18,7 +18,8 @@ KINDS: dict[Kind, str] = {
     "beyond": "beyond the paper",
 }
 #: Measures a claim on the rows of an experiment: what was found, in words, and whether it holds.
-Judge = Callable[[Any], tuple[str, bool]]
+Judged = tuple[str, bool]
+Judge = Callable[[Any], Judged]
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,11 @@ class Claim:
         return f"{self.measured} {self.reason}" if self.holds is False else self.measured
 
 
-def claim(
-    claims: list[Claim], text: str, reason: str = "", kind: Kind = "paper"
-) -> Callable[[Judge], Judge]:
-    """Add the decorated function to a list, as the judge of a claim."""
+def claim(claims: list[Claim], reason: str, kind: Kind = "paper") -> Callable[[Judge], Judge]:
+    """Add the decorated function to a list as the judge of a claim, which is its docstring."""
 
     def add(judge: Judge) -> Judge:
-        claims.append(Claim(text, judge, reason, kind))
+        claims.append(Claim(judge.__doc__ or "", judge, reason, kind))
         return judge
 
     return add

@@ -91,6 +91,8 @@ def top_errors(W: dt.LowRankMatrix, X: Any, y: Any) -> dict[str, float]:
     for start in range(0, len(y), _BLOCK):
         rows = slice(start, start + _BLOCK)
         scores = (X[rows] @ U) @ V.T
+        if not np.isfinite(scores).all():
+            raise ValueError("the test rows must hold finite numbers.")
         own = np.take_along_axis(scores, y[rows, None], axis=1)
         # A W of low rank may tie whole groups of classes: the first of equals wins, as in argmax.
         earlier = np.arange(scores.shape[1]) < y[rows, None]

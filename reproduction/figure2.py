@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reproduction import comparison
-from reproduction.claims import Claim, claim, listed
+from reproduction.claims import Claim, Judged, claim, listed
 from reproduction.comparison import Problems, epoch_ms, error, objective
 from reproduction.data import cached, classification, multiclass
 from reproduction.methods import COMPARED, PAPER, VARIANTS, Options, Scale, follow, runs_of
@@ -85,11 +85,11 @@ def _epochs(problems: Problems, one: str, choose: Callable[[list[float]], float]
 
 @claim(
     CLAIMS,
-    "Naive-DFW is best per epoch in the objective.",
     "With steps of 2/(t+2), which do not depend on F, an inexact pair can be the better step: F is "
     "no longer lowered most by the pair that its linear model likes best.",
 )
-def _naive_is_best(problems: Problems) -> tuple[str, bool]:
+def _naive_is_best(problems: Problems) -> Judged:
+    """Naive-DFW is best per epoch in the objective."""
     behind = _ratios(problems, "Naive", PAPER, min)
     return (
         f"Naive's objective over the best of the five at the end: {listed(behind, '.4f')}. "
@@ -100,11 +100,11 @@ def _naive_is_best(problems: Problems) -> tuple[str, bool]:
 
 @claim(
     CLAIMS,
-    "SVA falls behind all others.",
     "The average of the workers' pairs can be nearer to the exact pair than what one power "
     "iteration from a random start finds.",
 )
-def _sva_is_worst(problems: Problems) -> tuple[str, bool]:
+def _sva_is_worst(problems: Problems) -> Judged:
+    """SVA falls behind all others."""
     others = ("Naive", *VARIANTS)
     ratios = _ratios(problems, "SVA", others, max)
     agreement = _ratios(problems, "SVA (agreement)", others, max)
@@ -118,10 +118,10 @@ def _sva_is_worst(problems: Problems) -> tuple[str, bool]:
 
 @claim(
     CLAIMS,
-    "Two power iterations nearly match the exact solution.",
     "Where many singular values are alike, two iterations from a random start do not part them.",
 )
-def _two_are_nearly_exact(problems: Problems) -> tuple[str, bool]:
+def _two_are_nearly_exact(problems: Problems) -> Judged:
+    """Two power iterations nearly match the exact solution."""
     ratios = _ratios(problems, "DFW-2", ("Naive",), min)
     words = f"DFW-2's objective over Naive's at the end: {listed(ratios, '.4f')}."
     return words, max(ratios.values()) <= 1.1
@@ -129,11 +129,11 @@ def _two_are_nearly_exact(problems: Problems) -> tuple[str, bool]:
 
 @claim(
     CLAIMS,
-    "DFW-1 is best in error at μ = 10.",
     "Noise in the pairs mixes more directions into W, which helps where the radius is too small "
     "for the data; how much it helps depends on the draw.",
 )
-def _one_is_best(problems: Problems) -> tuple[str, bool]:
+def _one_is_best(problems: Problems) -> Judged:
+    """DFW-1 is best in error at μ = 10."""
     if "μ = 10" not in problems:
         raise MissingRowError("There are no rows of μ = 10.")
     errors = {name: error(problems["μ = 10"][name], "top-5") for name in PAPER}
@@ -143,23 +143,23 @@ def _one_is_best(problems: Problems) -> tuple[str, bool]:
 
 @claim(
     CLAIMS,
-    "All DFW variants beat the baselines in time.",
     "The target is nearly what the worst of them ends with, which a variant with coarser pairs may "
     "reach late; its cheaper epochs make up for that where d and m are large. Where all workers "
     "are on one machine, what Naive sends costs nothing.",
 )
-def _dfw_is_faster(problems: Problems) -> tuple[str, bool]:
+def _dfw_is_faster(problems: Problems) -> Judged:
+    """All DFW variants beat the baselines in time."""
     return comparison.dfw_is_faster(problems)
 
 
 @claim(
     CLAIMS,
-    "An epoch of DFW-2 in its dense form is faster than one of Naive.",
     "Both form the gradient in every epoch. What Naive does beyond that is to send it, which costs "
     "nothing on one machine, and to find the exact pair of a small matrix.",
     "beyond",
 )
-def _dense_is_faster(problems: Problems) -> tuple[str, bool]:
+def _dense_is_faster(problems: Problems) -> Judged:
+    """An epoch of DFW-2 in its dense form is faster than one of Naive."""
     words, holds = [], True
     for title, methods in problems.items():
         times = {name: epoch_ms(methods[name]) for name in ("Naive", "DFW-2", _DENSE)}
@@ -168,4 +168,4 @@ def _dense_is_faster(problems: Problems) -> tuple[str, bool]:
     return f"{'; '.join(words)}.", holds
 
 
-claim(CLAIMS, *comparison.ACCELERATED_CLAIM)(comparison.accelerated_goes_further)
+claim(CLAIMS, comparison.ACCELERATED_REASON, "beyond")(comparison.accelerated_goes_further)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from benchmarks import spark_session
 from benchmarks.provenance import cores
 from benchmarks.scaling_costs import FAN_IN, ITERATIONS, Sizes, measure_on
@@ -15,10 +14,10 @@ from benchmarks.scaling_model import LOOPBACK, Network, Topology, epoch_seconds,
 
 import dfwtrace as dt
 from dfwtrace.plotting import Series
-from reproduction.claims import Claim, claim
+from reproduction.claims import Claim, Judged, claim
 from reproduction.data import cached, classification, multiclass
 from reproduction.methods import Options, Scale, follow
-from reproduction.page import Panel, Shown, duration
+from reproduction.page import Panel, Shown
 from reproduction.rows import MissingRowError, Row, Settings
 
 NAME = "figure 4"
@@ -126,57 +125,46 @@ def _epochs(rows: Sequence[Row], engine: str) -> dict[int, float]:
 
 def show(rows: Sequence[Row]) -> Shown:
     """Epochs and speed-up by cores, and the objective against time."""
-    seconds, speed_ups, cells = [], [], []
+    seconds, speed_ups, objectives, notes = [], [], [], []
     for name in (_LOCAL, _SPARK, _SIMULATION):
         epochs = _epochs(rows, name)
+        own = [row for row in rows if row["settings"]["engine"] == name]
         if not epochs:
             continue
-        settings = next(row["settings"] for row in rows if row["settings"]["engine"] == name)
         # Two problems on one axis: their shapes distinguish them.
-        shape = f"{settings['n']:,}×{settings['d']}×{settings['m']}"
-        label, dashed, counts = f"{name}, {shape}", name == _SIMULATION, list(epochs)
-        gained = [epochs[1] / took for took in epochs.values()]
-        seconds.append(Series(label, counts, list(epochs.values()), dashed=dashed))
-        speed_ups.append(Series(label, counts, gained, dashed=dashed))
-        cells += [
-            {
-                "engine": name,
-                "n × d × m": shape,
-                "cores": count,
-                "an epoch": duration(epochs[count]),
-                "speed-up": f"{gain:.2f}",
-            }
-            for count, gain in zip(counts, gained, strict=True)
-        ]
+        run = own[0]["settings"]
+        label = f"{name}, {run['n']:,}×{run['d']}×{run['m']}"
+        counts, took = list(epochs), list(epochs.values())
+        gained = [took[0] / one for one in took]
+        seconds.append(Series(label, counts, took, dashed=name == _SIMULATION))
+        speed_ups.append(Series(label, counts, gained, dashed=name == _SIMULATION))
+        pairs = ", ".join(f"{n}: {g:.2f}" for n, g in zip(counts, gained, strict=True))
+        notes.append(f"Speed-up by cores ({label}): {pairs}.")
+        for row in own:
+            values = row["values"]
+            if name == _SIMULATION:
+                checks = values["predicted_over_measured"].items()
+                notes.append(
+                    "What the simulation predicts for an epoch on this machine, at a number of "
+                    "rows that it was not fed with, over what was measured, by the number of "
+                    f"workers: {', '.join(f'{n}: {share:.2f}' for n, share in checks)}."
+                )
+            else:
+                label = f"{name}, cores: {row['settings']['cores']}"
+                objectives.append(Series(label, values["seconds"], values["objective"]))
+    if not seconds:
+        return Shown({})
     everywhere = sorted({int(count) for one in seconds for count in np.asarray(one.x)})
     speed_ups.append(Series("perfect", everywhere, everywhere, dashed=True))
-    objectives = [
-        Series(
-            f"{row['settings']['engine']}, cores: {row['settings']['cores']}",
-            row["values"]["seconds"],
-            row["values"]["objective"],
-        )
-        for row in rows
-        if row["settings"]["engine"] != _SIMULATION
-    ]
     panels = [
         Panel("Time of an epoch", "cores", "seconds", seconds, True, True),
         Panel("Speed-up", "cores", "epoch on one / epoch", speed_ups, True, True),
         Panel("Objective", "seconds", "F / F(0)", objectives, y_log=True),
     ]
-    notes = [
-        "What the simulation predicts for an epoch on this machine, at a number of rows that it "
-        "was not fed with, over what was measured, by the number of workers: "
-        + ", ".join(f"{k}: {v:.2f}" for k, v in row["values"]["predicted_over_measured"].items())
-        + "."
-        for row in rows
-        if row["settings"]["engine"] == _SIMULATION
-    ]
-    table = pd.DataFrame(cells).set_index(["engine", "n × d × m"]) if cells else None
-    return Shown({"": panels} if cells else {}, table, notes)
+    return Shown({"": [panel for panel in panels if panel.series]}, notes=notes)
 
 
-def _more_cores_are_faster(name: str, rows: Sequence[Row]) -> tuple[str, bool]:
+def _more_cores_are_faster(name: str, rows: Sequence[Row]) -> Judged:
     epochs = _epochs(rows, name)
     most = max(epochs, default=1)
     if most == 1:
@@ -187,23 +175,25 @@ def _more_cores_are_faster(name: str, rows: Sequence[Row]) -> tuple[str, bool]:
     return words, gained > asked
 
 
-for _name in (_LOCAL, _SPARK):
-    claim(
-        CLAIMS,
-        f"More cores make epochs faster ({_name}).",
+CLAIMS += [
+    Claim(
+        f"More cores make epochs faster ({name}).",
+        partial(_more_cores_are_faster, name),
         "Products with vectors wait for the memory, which the cores of one machine share: that is "
         "likely, but was not measured here.",
         "stand-in",
-    )(partial(_more_cores_are_faster, _name))
+    )
+    for name in (_LOCAL, _SPARK)
+]
 
 
 @claim(
     CLAIMS,
-    f"Epochs scale to {_PAPERS_LARGEST} cores (simulated, each with its own memory).",
     "With so few rows for each worker, a round's latency is what an epoch waits for.",
     "stand-in",
 )
-def _epochs_scale(rows: Sequence[Row]) -> tuple[str, bool]:
+def _epochs_scale(rows: Sequence[Row]) -> Judged:
+    """Epochs scale to 96 cores (simulated, each with its own memory)."""
     epochs = _epochs(rows, _SIMULATION)
     if not epochs:
         raise MissingRowError("There are no rows of Spark, which the simulation needs.")

@@ -92,11 +92,12 @@ def draw(panels: Sequence[Panel]) -> str:
     """Return all panels as one SVG file, readable in light and in dark."""
     n_columns = min(len(panels), 2)
     n_rows = ceil(len(panels) / n_columns)
-    width, height = _INCHES
-    figure = Figure(figsize=(n_columns * width, n_rows * height + 0.4), layout="constrained")
-    axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     names = [[one.label for one in panel.series] for panel in panels]
-    shared = len(panels) > 1 and all(labels == names[0] for labels in names)
+    shared = all(labels == names[0] for labels in names)
+    legend = 0.25 * ceil(len(names[0]) / (2 * n_columns)) if shared else 0.0
+    width, height = n_columns * _INCHES[0], n_rows * _INCHES[1] + legend
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for ax, (title, x_label, y_label, series, x_log, y_log) in zip(axes, panels, strict=False):
         lines = plotting.draw_lines(
             ax,
@@ -112,9 +113,10 @@ def draw(panels: Sequence[Panel]) -> str:
     for ax in axes[len(panels) :]:
         ax.remove()
     if shared:
-        figure.legend(handles=lines, loc="outside upper left", ncols=4)
+        figure.legend(handles=lines, loc="outside upper left", ncols=2 * n_columns)
     start, end, rest = plotting.to_svg(figure).partition(">")
-    return f"{start}{end}<style>{plotting.page_colours()}{_STYLE}</style>{rest}\n"
+    style = f"<style>{plotting.page_colours()}{_STYLE}</style>"
+    return f'{start} width="{width:g}in"{end}{style}{rest}\n'
 
 
 def _is_wide(columns: Sequence[Any]) -> bool:

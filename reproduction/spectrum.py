@@ -9,7 +9,7 @@ import numpy as np
 
 import dfwtrace as dt
 from dfwtrace.plotting import Series
-from reproduction.claims import Claim, claim
+from reproduction.claims import Claim, Judged, claim
 from reproduction.data import Problem, identity, multiclass, read_intents
 from reproduction.methods import Options, Scale, follow
 from reproduction.page import Panel, Shown
@@ -88,12 +88,12 @@ def show(rows: Sequence[Row]) -> Shown:
 
 @claim(
     CLAIMS,
-    f"σ₂/σ₁ is well below 1: {_PAPERS} on average over the epochs.",
     "Near the optimum all active singular values of the gradient are equal, by the conditions of "
     "optimality: the closer a run gets, the nearer the ratio is to 1.",
     "stand-in",
 )
-def _is_well_below_one(rows: Sequence[Row]) -> tuple[str, bool]:
+def _is_well_below_one(rows: Sequence[Row]) -> Judged:
+    """σ₂/σ₁ is well below 1: 0.86 on average over the epochs."""
     means = {row["settings"]["data"]: row["values"]["mean_ratio"] for row in rows}
     largest = [row["values"]["largest_ratio"] for row in rows]
     words = ", ".join(

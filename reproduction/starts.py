@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from dfwtrace.plotting import Series
-from reproduction.claims import Claim, claim, listed
+from reproduction.claims import Claim, Judged, claim, listed
 from reproduction.comparison import decimal, objective
 from reproduction.data import cached, multitask
 from reproduction.methods import Options, Scale, follow, runs_of
@@ -66,12 +66,9 @@ def show(methods: RowsBy) -> Shown:
     return Shown({"": panels}, pd.DataFrame(cells).set_index("method"))
 
 
-@claim(
-    CLAIMS,
-    "SVA serves as a warm start of the power method.",
-    "The workers' own pairs point elsewhere than the pair of the sum.",
-)
-def _sva_is_a_start(methods: RowsBy) -> tuple[str, bool]:
+@claim(CLAIMS, "The workers' own pairs point elsewhere than the pair of the sum.")
+def _sva_is_a_start(methods: RowsBy) -> Judged:
+    """SVA serves as a warm start of the power method."""
     compared = (*_STARTS, "SVA", "DFW-2")
     ends = {name: objective(methods[name]) for name in compared}
     took = {name: methods[name]["values"]["seconds"][-1] for name in compared}
@@ -79,12 +76,9 @@ def _sva_is_a_start(methods: RowsBy) -> tuple[str, bool]:
     return words, ends["DFW-1 from SVA"] < ends["DFW-1"]
 
 
-@claim(
-    CLAIMS,
-    "K = O(t), which the theory asks for in general, is more than is needed in practice.",
-    "The gradient's spectrum gets flat before the end of the run.",
-)
-def _linear_is_more_than_needed(methods: RowsBy) -> tuple[str, bool]:
+@claim(CLAIMS, "The gradient's spectrum gets flat before the end of the run.")
+def _linear_is_more_than_needed(methods: RowsBy) -> Judged:
+    """K = O(t), which the theory asks for in general, is more than is needed in practice."""
     names = ("DFW-log", "DFW-linear")
     ends = {name: objective(methods[name]) for name in names}
     sent = {name: sum(methods[name]["values"]["numbers_sent"]) for name in names}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from reproduction.claims import Claim, claim, listed
+from reproduction.claims import Claim, Judged, claim, listed
 from reproduction.data import cached, classification, multiclass
 from reproduction.methods import ACCELERATED, PAPER, SHOWN, Options, Scale, follow, runs_of
 from reproduction.page import Shown
@@ -94,24 +94,18 @@ def show(methods: RowsBy) -> Shown:
     return Shown({}, pd.DataFrame(cells).set_index("method"), [note])
 
 
-@claim(
-    CLAIMS,
-    "An epoch sends what Table 1 says.",
-    "The library's way of counting differs from the paper's.",
-)
-def _agrees(methods: RowsBy) -> tuple[str, bool]:
+@claim(CLAIMS, "The library's way of counting differs from the paper's.")
+def _agrees(methods: RowsBy) -> Judged:
+    """An epoch sends what Table 1 says."""
     counts = [[methods[name]["values"][key] for key in _COLUMNS] for name in _COUNTED]
     agree = sum(a == b and c == d for a, b, c, d in counts)
     words = f"Numbers and rounds of every epoch are the formula's for {agree} of {len(counts)}"
     return f"{words} methods.", agree == len(counts)
 
 
-@claim(
-    CLAIMS,
-    "DFW sends far less than Naive: O(d + m) instead of O(d·m).",
-    "d and m are too small: 4(d + m) is not far below d·m.",
-)
-def _sends_less(methods: RowsBy) -> tuple[str, bool]:
+@claim(CLAIMS, "d and m are too small: 4(d + m) is not far below d·m.")
+def _sends_less(methods: RowsBy) -> Judged:
+    """DFW sends far less than Naive: O(d + m) instead of O(d·m)."""
     sent = {name: sum(methods[name]["values"]["numbers_sent"]) for name in PAPER}
     run = methods["Naive"]["settings"]
     return (

@@ -10,7 +10,7 @@ import numpy as np
 import dfwtrace as dt
 from dfwtrace.lmo import Constant, Linear, Log, Power, Schedule, TheoremLinear
 from dfwtrace.plotting import Series
-from reproduction.claims import Claim, claim, listed
+from reproduction.claims import Claim, Judged, claim, listed
 from reproduction.methods import Options, Scale, solve
 from reproduction.page import Panel, Shown
 from reproduction.rows import RowsBy, Settings
@@ -114,23 +114,17 @@ def _second_half(methods: RowsBy, name: str) -> float:
     return _end(methods, name) / _end(methods, name, 0.5)
 
 
-@claim(
-    CLAIMS,
-    "With the theorem's K(t), F(W_t) − F* ≤ 2C_F(1+δ)/(t+2) in expectation.",
-    "A mean over few seeds is not the expectation.",
-)
-def _stays_below_the_bound(methods: RowsBy) -> tuple[str, bool]:
+@claim(CLAIMS, "A mean over few seeds is not the expectation.")
+def _stays_below_the_bound(methods: RowsBy) -> Judged:
+    """With the theorem's K(t), F(W_t) − F* ≤ 2C_F(1+δ)/(t+2) in expectation."""
     values = methods[_THEOREM]["values"]
     below = float(np.max(np.divide(values["excess"], values["bound"])))
     return f"The mean over seeds is at most {below:.2g} of the bound, at every t.", below <= 1.0
 
 
-@claim(
-    CLAIMS,
-    "A constant K converges to a neighbourhood that shrinks as K grows.",
-    "More epochs are needed until the neighbourhood is what remains.",
-)
-def _constant_leaves_a_neighbourhood(methods: RowsBy) -> tuple[str, bool]:
+@claim(CLAIMS, "More epochs are needed until the neighbourhood is what remains.")
+def _constant_leaves_a_neighbourhood(methods: RowsBy) -> Judged:
+    """A constant K converges to a neighbourhood that shrinks as K grows."""
     ends = {name: _end(methods, name) for name in _CONSTANTS}
     halves = [_second_half(methods, name) for name in ("K = 1", "K = 2")]
     return (
@@ -140,12 +134,9 @@ def _constant_leaves_a_neighbourhood(methods: RowsBy) -> tuple[str, bool]:
     )
 
 
-@claim(
-    CLAIMS,
-    "K(t) = O(t) converges to the optimum, also where a constant K does not.",
-    "More epochs are needed until the smallest neighbourhood is what remains.",
-)
-def _linear_converges(methods: RowsBy) -> tuple[str, bool]:
+@claim(CLAIMS, "More epochs are needed until the smallest neighbourhood is what remains.")
+def _linear_converges(methods: RowsBy) -> Judged:
+    """K(t) = O(t) converges to the optimum, also where a constant K does not."""
     end, half = _end(methods, _LINEAR), _second_half(methods, _LINEAR)
     work = {name: methods[name]["values"]["power_iterations"] for name in (_LOG, _LINEAR)}
     return (

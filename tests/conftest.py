@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,13 @@ import dfwtrace as dt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.clusters import LOCAL, LOCAL_CLUSTER, Sessions, StandaloneCluster, all_pids
+from tests.problems import make_problem, problem_with_gradients
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from dfwtrace.linalg.gradient import GradientOperator
+    from dfwtrace.solvers import Problem
 
 Array = npt.NDArray[np.float64]
 
@@ -64,6 +69,25 @@ def multiclass() -> tuple[Array, npt.NDArray[np.int64]]:
     """Features and labels of a small classification; one class, the third, does not occur."""
     X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=1)
     return X, y
+
+
+@pytest.fixture
+def problem_of() -> Iterator[Callable[..., Problem]]:
+    """`make_problem`, with workers that are closed when the test has ended."""
+    with ExitStack() as stack:
+        yield lambda *data, **options: stack.enter_context(closing(make_problem(*data, **options)))
+
+
+@pytest.fixture
+def gradient_of() -> Iterator[Callable[..., GradientOperator]]:
+    """The gradient that is the sum of any given matrices, each that of a shard."""
+    with ExitStack() as stack:
+
+        def gradient(*parts: Any, **options: Any) -> GradientOperator:
+            problem = problem_with_gradients(*parts, **options)
+            return stack.enter_context(closing(problem)).gradient
+
+        yield gradient
 
 
 @pytest.fixture(scope="session")

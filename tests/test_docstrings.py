@@ -12,7 +12,7 @@ from numpydoc.validate import validate
 
 import dfwtrace as dt
 
-MODULES = [dt.datasets, dt.lmo, dt.losses]
+MODULES = [dt.datasets, dt.lmo, dt.losses, dt.plotting, dt.report]
 
 # Not asked for: extended summaries, "See Also", descriptions where the type says all, and the
 # typography of sentences that begin with mathematics.

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,17 @@ from matplotlib import rcParams
 from tests.reports import HOSTILE, hostile_report, report_of, solved
 
 import dfwtrace as dt
-from dfwtrace.report import MOST_WORST, Communication, Radii, Worst, render, write_report
-from dfwtrace.report.numbers import duration, name, number, size
+from dfwtrace.report import (
+    MOST_WORST,
+    Report,
+    Worst,
+    duration,
+    name,
+    number,
+    render,
+    size,
+    write_report,
+)
 
 
 class Reader(HTMLParser):
@@ -67,6 +77,10 @@ def curve_of(svg: str) -> Any:
     drawn = re.findall(r'd="(M [^"]*)" clip-path="[^"]*" fill="none" stroke="var\(--tone1', svg)[0]
     points = np.array(re.findall(r"[ML] (\S+) (\S+)", drawn), dtype=float)
     return points * [1.0, -1.0]
+
+
+def with_result(content: Report, **changes: Any) -> Report:
+    return replace(content, result=replace(content.result, **changes))
 
 
 def described(svg: str) -> str:
@@ -126,8 +140,7 @@ def test_a_long_run_keeps_its_peak_and_its_page_small(noise: float) -> None:
     for epoch in range(1, 20_001):
         gap = seen[epoch - 1] / epoch * (50.0 if epoch == 12_345 else 1.0)
         history.append({"epoch": epoch, "objective": gap, "gap": gap, "seconds": 0.01 * epoch})
-    content = report_of(solved("regression", epochs=1))
-    page = render(replace(content, history=history))
+    page = render(with_result(report_of(solved("regression", epochs=1)), history=history))
     assert len(page) < 150_000
     for title in CONVERGENCE:
         heights = curve_of(charts_of(page)[title])[:, 1]
@@ -154,10 +167,12 @@ def test_a_page_of_a_cluster_shows_what_was_sent_and_where() -> None:
         engine="spark local[2]",
         where=[("Solver", "this process"), ("8 shards", "spark local[2], 2 processors")],
     )
-    page = render(replace(content, communication=Communication(1200, 34_567, 3, 21, 5 * 2**20)))
-    text = Reader(page).text
-    assert "Oracle 1,200 34,567 The rest 3 21 In all 1,203 34,588 " in text
-    assert "5 MiB went over a wire." in text
+    rounds = dt.History()
+    for oracle, numbers in ((True, 1200), (True, 34), (False, 21)):
+        rounds.append({"oracle": oracle, "numbers_sent": numbers, "bytes_on_wire": 2**20})
+    text = Reader(render(with_result(content, rounds=rounds))).text
+    assert "Oracle 2 1,234 The rest 1 21 In all 3 1,255 " in text
+    assert "3 MiB went over a wire." in text
     assert "8 shards spark local[2], 2 processors" in text
     assert "Engine spark local[2]" in text
 
@@ -229,21 +244,19 @@ def test_one_epoch_and_rank_one() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -5.0, 1e308, 5e-324])
 def test_no_number_is_too_odd_for_a_page(value: float) -> None:
-    content = report_of(solved("regression", epochs=4), tol=1e-3)
-    for record in content.history:
+    result = solved("regression", epochs=4)
+    for record in result.history:
         record.update(objective=value, gap=value, gap_estimate=value, seconds=value)
-    outcome = content.outcome._replace(
-        objective=value, gap=value, relative_gap=value, objective_at_zero=value, seconds=value
-    )
+    result = replace(result, objective=value, gap=value, objective_at_zero=value)
     page = render(
-        replace(
-            content,
-            outcome=outcome,
-            settings=content.settings._replace(tol=value, radius=value),
-            spectrum=np.array([value]),
+        Report(
+            result,
+            task="regression",
+            radius=value,
+            tol=value,
             scores={"score": value},
             worst=[Worst("a", 1, value), Worst("b", 1, 1.0)],
-            path=Radii(np.array([1.0, 2.0]), np.array([[value, value], [value, value]])),
+            path=dt.Path(np.array([1.0, 2.0]), [], np.full((2, 2), value)),
         )
     )
     for svg in re.findall(r"<svg.*?</svg>", page, re.S):
@@ -252,47 +265,37 @@ def test_no_number_is_too_odd_for_a_page(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("write", "values", "expected"),
     [
-        (number(0), "0"),
-        (number(-1234.5), "−1,234"),
-        (number(12345.678), "12,346"),
-        (number(123456.7, 7), "123,456.7"),
-        (number(1e12), "1×10¹²"),
-        (number(True), "1"),
-        (number(np.float32(0.5)), "0.5"),
-        (number(None), "—"),
-        (duration(0.0), "0 s"),
-        (duration(2e-6), "2 µs"),
-        (duration(59.99), "1 min 0 s"),
-        (duration(math.nan), "—"),
-        (size(2**60), "1,048,576 TiB"),
-        (name(" a\u2028b "), "a b"),
+        (number, [0, 1234567, True, None], "0 | 1,234,567 | 1 | —"),
+        (number, [0.98765, np.float32(0.5), 2.5e-7, 1e12], "0.9877 | 0.5 | 2.5×10⁻⁷ | 1×10¹²"),
+        (number, [-1234.5, 12345.678, -math.inf, math.nan], "−1,234 | 12,346 | −∞ | —"),
+        (partial(number, digits=7), [123456.7], "123,456.7"),
+        (duration, [0.0, 2e-6, 0.0042, 12.34, math.nan], "0 s | 2 µs | 4.2 ms | 12.3 s | —"),
+        (duration, [59.99, 3725.0], "1 min 0 s | 1 h 2 min"),
+        (size, [0, 1536, 2**60], "0 B | 1.5 KiB | 1,048,576 TiB"),
+        (name, [" a\u2028b ", "a\x00b\nc", 7, ""], "a b | a\ufffdb c | 7 | "),
+        (name, ["x" * 200], "x" * 159 + "…"),
     ],
 )
-def test_numbers_are_written_for_people(made: str, expected: str) -> None:
-    assert made == expected
+def test_numbers_and_names_are_written_for_people(
+    write: Any, values: list[Any], expected: str
+) -> None:
+    assert " | ".join(map(write, values)) == expected
 
 
 # Bad calls
 
 
 def test_bad_content_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    content = report_of(solved("regression", epochs=1))
-    path = tmp_path / "page.html"
+    path, result = tmp_path / "page.html", solved("regression", epochs=1)
     with pytest.raises(TypeError, match=r"^content must be a Report, got 3\.$"):
         write_report(path, 3)  # type: ignore[arg-type]
-    bad: dict[str, Any] = {
-        "task": "clustering",
-        "history": [],
-        "spectrum": np.ones((2, 2)),
-        "path": Radii(np.ones(2), np.ones((3, 2))),
-    }
-    for field, value in bad.items():
+    for field, value in (("task", "clustering"), ("result", []), ("path", [1.0])):
         with pytest.raises((TypeError, ValueError), match=rf"^{field} must [^\n]*\.$"):
-            replace(content, **{field: value})
+            replace(report_of(result), **{field: value})
     with pytest.raises(TypeError, match="colour"):
-        report_of(solved("regression", epochs=1), colour="red")
+        report_of(result, colour="red")
     assert not path.exists()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.problems import Untouched
 
 import dfwtrace as dt
 from dfwtrace.validation import as_floating, check_features, check_targets
@@ -15,13 +16,6 @@ NAN, INF = float("nan"), float("inf")
 X = np.arange(12.0).reshape(6, 2)
 Y = np.ones((6, 3))
 LABELS = np.array([0, 1, 2, 0, 1, 2])
-
-
-class Untouched(dt.LocalEngine):
-    """A real engine that must never be started."""
-
-    def start(self, program: Any, rows: Any) -> Any:
-        raise AssertionError("work has begun")
 
 
 def with_entry(array: Any, value: float, dtype: Any = np.float64) -> Any:
@@ -207,19 +201,6 @@ def test_the_accelerated_solver_has_neither_an_oracle_nor_a_step(name: str, valu
     message = refusal(solver="accelerated", **{name: value})
     assert_one_sentence_about(name, message)
     assert "'dfw'" in message
-
-
-def test_the_accelerated_solver_needs_a_loss() -> None:
-    class Silent:
-        def stats(self, shard: dt.Shard, W: dt.LowRankMatrix) -> dict[str, Any]:
-            return {"grad": np.zeros(W.shape)}
-
-        def update(self, state: Any, atom: dt.RankOne, gamma: float) -> Any:
-            return state
-
-    message = refusal(task=Silent(), solver="accelerated")
-    assert_one_sentence_about("task", message)
-    assert "'loss'" in message
 
 
 def test_a_representation_that_the_task_does_not_have() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dfwtrace._typing import Array, Data, FloatArray
 from dfwtrace.data.rows import ArrayRows, Facts
-from dfwtrace.data.shards import Shard
+from dfwtrace.data.shards import Shard, random_folds
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
 from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
@@ -23,7 +23,6 @@ from dfwtrace.result import Path, Result
 from dfwtrace.solvers import Callback, Problem, Runner, Solver, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
 from dfwtrace.tasks import Objective, as_task, join_weights, missing_methods
-from dfwtrace.tasks.features.gram import random_folds
 from dfwtrace.tasks.planning import Plan, Workload, free_memory
 from dfwtrace.validation import (
     check_count,
@@ -152,7 +151,7 @@ def solve(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
     saving = resolve_checkpoint(checkpoint)
-    columns = _Columns(features, label, sample_weight)
+    columns = _ColumnNames(features, label, sample_weight)
     problem = _problem(
         task, X, y, columns, method, criteria.epochs, representation, engine, intercept
     )
@@ -218,7 +217,7 @@ def plan(
     task = as_task(task)
     method = resolve(solver, lmo, None, task.log_factor)
     epochs = check_count("epochs", method.default_epochs if epochs is None else epochs, 0)
-    columns = _Columns(features, label)
+    columns = _ColumnNames(features, label)
     return _problem(task, X, y, columns, method, epochs, representation, engine).plan
 
 
@@ -291,7 +290,7 @@ def path(
     checked, seed = _check_radii(radii), check_count("seed", seed, 0)
     task, method = as_task(task), resolve("accelerated")
     criteria = StoppingCriteria(epochs, tol, max_time)
-    columns = _Columns(features, label, sample_weight)
+    columns = _ColumnNames(features, label, sample_weight)
     problem = _problem(
         task, X, y, columns, method, criteria.epochs, representation, engine, intercept
     )
@@ -325,7 +324,7 @@ def path(
         return Path(checked, results, np.column_stack(losses), of_folds)
 
 
-class _Columns(NamedTuple):
+class _ColumnNames(NamedTuple):
     """Where a DataFrame's features and targets are, and weights of rows, as given."""
 
     features: str | Sequence[str] | None = None
@@ -337,7 +336,7 @@ def _problem(
     task: Objective,
     X: Data,
     y: Data,
-    columns: _Columns,
+    columns: _ColumnNames,
     solver: Solver,
     epochs: int,
     representation: str,
@@ -385,7 +384,9 @@ def _problem(
     return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
 
 
-def _array_rows(task: Objective, X: Data, y: Data, columns: _Columns, engine: Engine) -> ArrayRows:
+def _array_rows(
+    task: Objective, X: Data, y: Data, columns: _ColumnNames, engine: Engine
+) -> ArrayRows:
     for name, given in (("features", columns.features), ("label", columns.label)):
         if given is not None:
             raise TypeError(f"{name} names columns of a Spark DataFrame, but X is {describe(X)}.")
@@ -397,7 +398,7 @@ def _array_rows(task: Objective, X: Data, y: Data, columns: _Columns, engine: En
     return ArrayRows.examined(X, y, task.examine)
 
 
-def _frame_rows(task: Objective, X: Data, y: Data, columns: _Columns, engine: Engine) -> Any:
+def _frame_rows(task: Objective, X: Data, y: Data, columns: _ColumnNames, engine: Engine) -> Any:
     features, label, sample_weight = columns
     if sample_weight is not None:
         if not isinstance(sample_weight, str):

@@ -8,7 +8,8 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,44 +21,30 @@ from dfwtrace.validation import check_positive, describe
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.collections import PathCollection
-    from matplotlib.container import BarContainer
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+__all__ = ["ConvergenceDisplay", "PathDisplay", "Series", "SpectrumDisplay", "draw_lines", "to_svg"]
+
+_NAMES = [*(f"tone{place}" for place in range(1, 9)), "rule", "sheet"]
+_LIGHT = "#1f5fae #b2590d #0b7566 #a531c9 #171b1f #9c1b38 #6e9e08 #df62af #dde2e8 #ffffff"
+_DARK = "#7fb2f5 #f0a35e #2fd6ae #c95fe0 #f3f5f9 #f0504a #e8ec5a #7b858f #303a46 #1a2028"
 #: Colours in the light and in the dark, far apart also for readers who confuse red and green.
-COLOURS = {
-    "tone1": ("#1f5fae", "#7fb2f5"),
-    "tone2": ("#b2590d", "#f0a35e"),
-    "tone3": ("#0b7566", "#2fd6ae"),
-    "tone4": ("#a531c9", "#c95fe0"),
-    "tone5": ("#171b1f", "#f3f5f9"),
-    "tone6": ("#9c1b38", "#f0504a"),
-    "tone7": ("#6e9e08", "#e8ec5a"),
-    "tone8": ("#df62af", "#7b858f"),
-    "rule": ("#dde2e8", "#303a46"),
-    "sheet": ("#ffffff", "#1a2028"),
-}
-TONES = tuple(light for name, (light, _) in COLOURS.items() if name.startswith("tone"))
+COLOURS = dict(zip(_NAMES, zip(_LIGHT.split(), _DARK.split(), strict=True), strict=True))
+_IN_PAGES = {light: f"var(--{name}, {light})" for name, (light, _) in COLOURS.items()}
+_IN_PAGES["#000000"] = "currentColor"
+TONES = _LIGHT.split()[:8]
 # Nine shapes and eight colours: no two of 72 lines have both in common.
 MARKERS = "osD^xv+P*"
-
-# Of more points than this, some have a marker, evenly along the line.
-_FEW = 12
-# Larger or smaller numbers are left out: ratios of the others do not overflow.
-_LARGEST, _SMALLEST = 1e250, 1e-250
-_MOST_BARS = 120
-# From this ratio of the largest to the smallest singular value on, their axis is logarithmic.
-_WIDE = 1000.0
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+#: Digits of exponents: unlike mathtext they become plain text in an SVG.
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_GAPS = {"gap_estimate": "estimated gap", "gap": "certified gap"}
 
 
 def require_matplotlib() -> None:
     """Raise an error that names what to install if matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'dfwtrace[plots]'.") from error
+    if find_spec("matplotlib") is None:
+        raise ImportError("plots need matplotlib: pip install 'dfwtrace[plots]'.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +64,6 @@ class Series:
 
     Examples
     --------
-    >>> from dfwtrace.plotting import Series
     >>> Series("tolerance", [1, 100], [1e-3, 1e-3], dashed=True).label
     'tolerance'
     """
@@ -100,18 +86,15 @@ def draw_lines(
     x_log: bool = False,
     y_log: bool = False,
 ) -> list[Line2D]:
-    """Draw lines that differ in colour and marker, with a legend if there are several.
+    """Draw lines that differ in colour and marker, with a legend if the axes show several.
 
     Parameters
     ----------
     ax : Axes
-        Where to draw.
     series : sequence of Series
         The lines, the first one below the others.
     x_label, y_label : str
-        Names of the axes.
     title : str or None, default=None
-        Title above the axes.
     x_log, y_log : bool, default=False
         Whether an axis is logarithmic.
 
@@ -122,99 +105,70 @@ def draw_lines(
 
     Examples
     --------
-    >>> from dfwtrace.plotting import Series, draw_lines
     >>> from matplotlib.figure import Figure
-    >>> ax = Figure().subplots()
     >>> gaps = Series("gap", [1, 2, 3], [0.1, 0.0, 0.01])
-    >>> (line,) = draw_lines(ax, [gaps], x_label="epoch", y_label="gap", y_log=True)
+    >>> (line,) = draw_lines(Figure().subplots(), [gaps], x_label="x", y_label="y", y_log=True)
     >>> line.get_xdata()
     array([1., 3.])
     """
-    lines, shown_x = [], [np.empty(0)]
+    lines: list[Line2D] = []
     for place, one in enumerate(series):
         x, y = np.asarray(one.x, dtype=np.float64), np.asarray(one.y, dtype=np.float64)
         shown = drawable(x, log=x_log) & drawable(y, log=y_log)
         style = place if one.style is None else one.style
-        (line,) = ax.plot(
-            x[shown],
-            y[shown],
-            label=one.label,
-            color=TONES[style % len(TONES)],
-            linestyle="--" if one.dashed else "-",
-            linewidth=1.6,
-            marker=MARKERS[style % len(MARKERS)],
-            markersize=4.5,
-            # Each line begins elsewhere: lines that coincide show their markers in turn.
-            markevery=None if shown.sum() <= _FEW else (0.03 * (place % 5), 0.15),
-        )
-        lines.append(line)
-        shown_x.append(x[shown])
-    _set_scale(ax.xaxis, x_log, whole=not np.any(np.concatenate(shown_x) % 1.0))
-    _set_scale(ax.yaxis, y_log)
-    ax.set(xlabel=x_label, ylabel=y_label)
-    if title is not None:
-        ax.set_title(title, loc="left")
-    _finish(ax, legend=len(lines) > 1)
+        lines += ax.plot(x[shown], y[shown], "--" if one.dashed else "-", lw=1.6, ms=4.5)
+        lines[-1].set(label=one.label, color=TONES[style % 8], marker=MARKERS[style % 9])
+        if shown.sum() > 12:  # few markers, each line's elsewhere: those that coincide are seen
+            lines[-1].set_markevery((0.03 * (place % 5), 0.15))
+    ax.set(xlabel=x_label, xscale="log" if x_log else "linear")
+    ax.set(ylabel=y_label, yscale="log" if y_log else "linear")
+    _set_ticks(ax.xaxis, x_log, not any(np.any(np.asarray(line.get_xdata()) % 1) for line in lines))
+    _set_ticks(ax.yaxis, y_log)
+    ax.set_title(ax.get_title("left") if title is None else title, loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=COLOURS["rule"][0], linewidth=0.8)
+    ax.set_axisbelow(True)
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        ax.legend(loc="best", edgecolor="none")
     return lines
 
 
 def drawable(values: FloatArray, *, log: bool = False) -> npt.NDArray[np.bool_]:
-    """Return which values an axis can show."""
-    size = np.abs(values)
-    return (values > _SMALLEST) & (size < _LARGEST) if log else size < _LARGEST
+    """Return which values an axis can show; ratios of these do not overflow."""
+    return (np.abs(values) < 1e250) & ((values > 1e-250) | (not log))
 
 
-def _set_scale(axis: Axis, log: bool, whole: bool = False) -> None:
-    """Few ticks, labelled with plain characters: mathtext does not become text in an SVG."""
-    from matplotlib.axis import XAxis
+def _set_ticks(axis: Axis, log: bool, whole: bool = False) -> None:
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     if not log:
         axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=whole))
         return
-    (axis.axes.set_xscale if isinstance(axis, XAxis) else axis.axes.set_yscale)("log")
     low, high = axis.get_data_interval()
-    subs: tuple[float, ...] = (1.0, 2.0, 3.0, 5.0, 7.0)
-    if high > 10.0 * low:
-        subs = (1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)
-    axis.set_major_locator(LogLocator(subs=subs, numticks=6))
-    axis.set_major_formatter(lambda value, _: _short(value))
+    digits = "1" if high >= 100.0 * low else "125" if high > 10.0 * low else "12357"
+    axis.set_major_locator(LogLocator(subs=[float(digit) for digit in digits], numticks=6))
+    axis.set_major_formatter(lambda value, _: _tick_label(value))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _finish(ax: Axes, legend: bool = False) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=COLOURS["rule"][0], linewidth=0.8)
-    ax.set_axisbelow(True)
-    if legend:
-        ax.legend(loc="best", edgecolor="none")
-
-
-def _short(value: float) -> str:
-    text = f"{value:g}"
-    if "e" not in text:
-        return text
-    mantissa, exponent = text.split("e")
-    power = "10" + str(int(exponent)).translate(_RAISED)
-    return power if mantissa == "1" else f"{mantissa}×{power}"
+def _tick_label(value: float) -> str:
+    mantissa, _, exponent = f"{value:g}".partition("e")
+    power = f"×10{str(int(exponent)).translate(RAISED)}" if exponent else ""
+    return (mantissa + power).removeprefix("1×")
 
 
 def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:
     """Return a figure as an ``<svg>`` element for an HTML page.
 
-    The same figure gives the same text. Words stay text in the page's font; black becomes the text
-    colour of the page, and the colours of `COLOURS` become CSS variables such as ``--tone1``, with
-    the light colour where a page has none (`page_colours` gives it both). There are no style
-    attributes and no scripts. Names inside the element are its own, so that a page can hold many.
+    The same figure gives the same text, without scripts or style attributes, and with ids of its
+    own. Words stay text. Black becomes the page's text colour, and the colours of `COLOURS` become
+    CSS variables such as ``--tone1``, light where a page has none (`page_colours` gives it both).
 
     Parameters
     ----------
     figure : Figure
-        What was drawn.
-    title : str, default=""
-        What the picture shows, for screen readers; by default the titles of its axes.
-    description : str, default=""
-        More about it, also for screen readers.
+    title, description : str, default=""
+        What screen readers read; by default, the title is that of the axes.
 
     Returns
     -------
@@ -223,12 +177,10 @@ def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:
 
     Examples
     --------
-    >>> from dfwtrace.plotting import Series, draw_lines, to_svg
     >>> from matplotlib.figure import Figure
-    >>> figure = Figure(figsize=(5.6, 3.4), layout="constrained")
-    >>> line = Series("F", [1, 2], [3.0, 1.0])
-    >>> _ = draw_lines(figure.subplots(), [line], x_label="epoch", y_label="F", title="a < b")
-    >>> svg = to_svg(figure)
+    >>> figure = Figure()
+    >>> _ = SpectrumDisplay([3.0, 1.0]).plot(figure.subplots())
+    >>> svg = to_svg(figure, title="a < b")
     >>> svg.startswith("<svg"), "a &lt; b</title>" in svg, "var(--tone1, #1f5fae)" in svg
     (True, True, True)
     """
@@ -237,100 +189,53 @@ def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:
     file = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "dfwtrace"}):
         figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
+    titles = [ax.get_title(loc) for ax in figure.axes for loc in ("left", "center", "right")]
+    title = title or ", ".join(filter(None, titles)) or "Chart"
+    key = "p" + hashlib.sha256(f"{title}{description}{file.getvalue()}".encode()).hexdigest()[:10]
     drawn = ET.fromstring(file.getvalue())
     svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "chart"})
     svg.attrib |= {"viewBox": drawn.attrib["viewBox"], "role": "img", "fill": "currentColor"}
-    svg.attrib |= {"stroke-linejoin": "round", "aria-labelledby": "@title @desc"}
-    titles = [ax.get_title(loc) for ax in figure.axes for loc in ("left", "center", "right")]
-    named = title or ", ".join(filter(None, titles)) or "Chart"
-    ET.SubElement(svg, "title", id="@title").text = named
-    ET.SubElement(svg, "desc", id="@desc").text = description
-    referred = dict.fromkeys(re.findall(r'(?:href="|url\()#(\w+)', file.getvalue()))
-    ids = {own: f"@{place}" for place, own in enumerate(referred)}
+    svg.attrib |= {"stroke-linejoin": "round", "aria-labelledby": f"{key}-title {key}-desc"}
+    ET.SubElement(svg, "title", id=f"{key}-title").text = title
+    ET.SubElement(svg, "desc", id=f"{key}-desc").text = description
     for part in drawn:
         # The first definitions are a style sheet, which would apply to the whole page.
         if not part.tag.endswith("metadata") and part.find("{*}style") is None:
             for element in part.iter():
-                _adapt(element, ids)
+                _adapt(element, key)
             svg.append(part)
-    key = "p" + hashlib.sha256(ET.tostring(svg)).hexdigest()[:10] + "-"
-    for element in svg.iter():
-        for name in {"id", "href", "clip-path", "aria-labelledby"} & element.attrib.keys():
-            element.attrib[name] = element.attrib[name].replace("@", key)
     return ET.tostring(svg, encoding="unicode")
 
 
-def _adapt(element: ET.Element, ids: dict[str, str]) -> None:
-    """Make attributes of styles, shorten numbers, and replace colours and ids."""
-    element.tag = element.tag.rpartition("}")[2]
+def _adapt(element: ET.Element, key: str) -> None:
+    """Turn styles into attributes, shorten numbers, and make colours and ids those of a page."""
+    element.tag, element.tail = element.tag.rpartition("}")[2], None
     element.text = element.text if element.tag in ("text", "tspan") else None
-    element.tail = None
     attributes = {name.rpartition("}")[2]: text for name, text in element.attrib.items()}
-    for declaration in filter(None, attributes.pop("style", "").split("; ")):
-        name, _, text = declaration.partition(": ")
-        if name == "font":  # of matplotlib 3.9: size and families in one
-            name, text = "font-size", re.findall(r"[\d.]+px", text)[0]
+    for name, text in re.findall(r"([\w-]+): ([^;]+)", attributes.pop("style", "")):
         if name != "font-family":
-            attributes[name] = _page_colour(text)
+            attributes[name] = _IN_PAGES.get(text, text)
+    if element.tag == "g":  # nothing refers to groups
+        attributes.pop("id", None)
     for name in {"d", "x", "y", "width", "height", "transform"} & attributes.keys():
         rounded = re.sub(r"-?\d+\.\d+", lambda at: f"{float(at[0]):.2f}", attributes[name])
         attributes[name] = " ".join(rounded.split())
-    for name in {"href", "clip-path"} & attributes.keys():
-        attributes[name] = re.sub(r"#(\w+)", lambda at: "#" + ids[at[1]], attributes[name])
-    own = attributes.pop("id", "")
-    element.attrib = attributes | ({"id": ids[own]} if own in ids else {})
-
-
-def _page_colour(text: str) -> str:
-    if text == "#000000":
-        return "currentColor"
-    name = next((name for name, (light, _) in COLOURS.items() if text == light), None)
-    return text if name is None else f"var(--{name}, {text})"
+    for name in {"id", "href", "clip-path"} & attributes.keys():
+        attributes[name] = re.sub(r"#|^(?=\w+$)", rf"\g<0>{key}-", attributes[name])
+    element.attrib = attributes
 
 
 def page_colours() -> str:
-    """Return the CSS that gives a page the colours of its pictures, light and dark.
-
-    Returns
-    -------
-    str
-        Rules for ``:root``.
-
-    Examples
-    --------
-    >>> from dfwtrace.plotting import page_colours
-    >>> page_colours().splitlines()[0][:40]
-    ':root { color-scheme: light dark; --tone'
-    """
-    light, dark = (
-        " ".join(f"--{name}: {pair[theme]};" for name, pair in COLOURS.items()) for theme in (0, 1)
-    )
-    return (
-        f":root {{ color-scheme: light dark; {light} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-        f"@media print {{ :root {{ {light} }} }}\n"
-    )
+    """Return the CSS that gives a page the colours of its pictures, light and dark."""
+    light = "".join(f" --{name}: {colour};" for name, (colour, _) in COLOURS.items())
+    dark = "".join(f" --{name}: {colour};" for name, (_, colour) in COLOURS.items())
+    on_dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{{dark} }} }}"
+    return f":root {{ color-scheme: light dark;{light} }}\n{on_dark}\n"
 
 
 class _Display:
-    """What all displays have once they are drawn."""
-
-    figure_: Figure | SubFigure
-    ax_: Axes
-
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw, as often and wherever wanted.
-
-        Parameters
-        ----------
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        display
-            This display.
-        """
+        """Draw on `ax`, or in a new figure; `ax_` and `figure_` are what was drawn on last."""
         if ax is None:
             require_matplotlib()
             from matplotlib import pyplot
@@ -350,46 +255,22 @@ class ConvergenceDisplay(_Display):
     Parameters
     ----------
     history : History
-        Records of the run.
     against : {"epoch", "seconds"}, default="epoch"
-        The horizontal axis.
     what : {"gap", "objective"}, default="gap"
-        With "gap", the certified gap, which is an upper bound of F(W) - F*, and the oracle's
-        estimate of it.
-
-    Attributes
-    ----------
-    line_ : Line2D
-        The certified gap or the objective.
-    estimate_line_ : Line2D or None
-        The estimated gap.
-    ax_ : Axes
-        Axes that were drawn on.
-    figure_ : Figure
-        Their figure.
+        The certified gap, `line_`, is an upper bound of F(W) - F*; `estimate_line_` is not.
 
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> from dfwtrace.plotting import ConvergenceDisplay
     >>> from matplotlib.figure import Figure
     >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, noise=0.3, seed=0)
     >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=20, certify_every=5)
-    >>> display = ConvergenceDisplay.from_result(result, ax=Figure().subplots())
-    >>> display.ax_.get_xlabel(), len(display.line_.get_xdata())
-    ('epoch', 4)
+    >>> display = dt.plotting.ConvergenceDisplay.from_result(result, ax=Figure().subplots())
+    >>> display.line_.get_xdata()
+    array([ 5., 10., 15., 20.])
     """
 
-    line_: Line2D
-    estimate_line_: Line2D | None
-
-    def __init__(
-        self,
-        history: History,
-        *,
-        against: Literal["epoch", "seconds"] = "epoch",
-        what: Literal["gap", "objective"] = "gap",
-    ) -> None:
+    def __init__(self, history: History, *, against: str = "epoch", what: str = "gap") -> None:
         if not isinstance(history, History):
             raise TypeError(f"history must be a History, got {describe(history)}.")
         if against not in ("epoch", "seconds"):
@@ -400,188 +281,80 @@ class ConvergenceDisplay(_Display):
 
     @classmethod
     def from_result(cls, result: Result, ax: Axes | None = None, **options: Any) -> Self:
-        """Draw a run.
-
-        Parameters
-        ----------
-        result : Result
-            What `solve` returned.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-        **options
-            `against` and `what`.
-
-        Returns
-        -------
-        ConvergenceDisplay
-            The display, drawn.
-        """
+        """Draw what `solve` returned; `options` are `against` and `what`."""
         return cls(result.history, **options).plot(ax)
 
     @classmethod
     def from_estimator(cls, estimator: object, ax: Axes | None = None, **options: Any) -> Self:
-        """Draw the run of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-        **options
-            `against` and `what`.
-
-        Returns
-        -------
-        ConvergenceDisplay
-            The display, drawn.
-        """
+        """Draw the run of a fitted estimator; `options` are `against` and `what`."""
         return cls(_fitted(estimator, "history_"), **options).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        labels = {"gap_estimate": "estimated gap", "gap": "certified gap"}
-        if self.what == "objective":
-            labels = {"objective": "objective"}
-        x = column(self.history, self.against)
+        x, log = column(self.history, self.against), self.what == "gap"
+        labels = _GAPS if log else {"objective": "objective"}
         series = [Series(label, x, column(self.history, name)) for name, label in labels.items()]
-        *estimate, self.line_ = draw_lines(
-            ax, series, x_label=self.against, y_label=self.what, y_log=self.what == "gap"
-        )
-        self.estimate_line_ = estimate[0] if estimate else None
+        lines = draw_lines(ax, series, x_label=self.against, y_label=self.what, y_log=log)
+        self.line_, self.estimate_line_ = lines[-1], lines[0] if log else None
 
 
 class SpectrumDisplay(_Display):
-    """The singular values of W.
+    """The singular values of W: `bars_`, or from 121 values on a `line_`.
 
     Parameters
     ----------
-    singular_values : array of shape (rank,)
-        The values.
-
-    Attributes
-    ----------
-    bars_ : BarContainer or None
-        For up to 120 values.
-    line_ : Line2D or None
-        For more.
-    ax_ : Axes
-        Axes that were drawn on.
-    figure_ : Figure
-        Their figure.
+    singular_values : array-like of shape (rank,)
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> from dfwtrace.plotting import SpectrumDisplay
     >>> from matplotlib.figure import Figure
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, noise=0.3, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="accelerated")
-    >>> display = SpectrumDisplay.from_result(result, ax=Figure().subplots())
-    >>> len(display.bars_) == result.W.rank
-    True
+    >>> len(SpectrumDisplay([3.0, 1.0]).plot(Figure().subplots()).bars_)
+    2
     """
 
-    bars_: BarContainer | None
-    line_: Line2D | None
-
-    def __init__(self, singular_values: FloatArray) -> None:
-        values = np.asarray(singular_values, dtype=np.float64)
-        if values.ndim != 1:
-            raise ValueError(f"singular_values must be one list, got shape {values.shape}.")
-        self.singular_values = values
+    def __init__(self, singular_values: npt.ArrayLike) -> None:
+        self.singular_values: FloatArray = np.asarray(singular_values, dtype=np.float64)
+        if self.singular_values.ndim != 1:
+            shape = self.singular_values.shape
+            raise ValueError(f"singular_values must be one list, got shape {shape}.")
 
     @classmethod
     def from_result(cls, result: Result, ax: Axes | None = None) -> Self:
-        """Draw the spectrum of a solution.
-
-        Parameters
-        ----------
-        result : Result
-            What `solve` returned.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        SpectrumDisplay
-            The display, drawn.
-        """
+        """Draw the singular values of what `solve` returned."""
         return cls(result.W.singular_values).plot(ax)
 
     @classmethod
     def from_estimator(cls, estimator: object, ax: Axes | None = None) -> Self:
-        """Draw the spectrum of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        SpectrumDisplay
-            The display, drawn.
-        """
+        """Draw the singular values of a fitted estimator."""
         return cls(_fitted(estimator, "low_rank_").singular_values).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
-        values = self.singular_values
+        values, many = self.singular_values, self.singular_values.size > 120
         index = np.arange(1, values.size + 1)
-        self.bars_ = self.line_ = None
-        log = values.size > 0 and 0.0 < _WIDE * values.min() < values.max()
-        if values.size <= _MOST_BARS:
-            self.bars_ = ax.bar(index, values, color=TONES[0])
-            _set_scale(ax.xaxis, log=False, whole=True)
-            _set_scale(ax.yaxis, log)
-            ax.set(xlabel="index", ylabel="singular value")
-            _finish(ax)
-        else:
-            series = [Series("singular value", index, values)]
-            (self.line_,) = draw_lines(
-                ax, series, x_label="index", y_label="singular value", y_log=log
-            )
+        log = values.size > 0 and 0.0 < 1000.0 * values.min() < values.max()
+        self.bars_ = None if many else ax.bar(index, values, color=TONES[0])
+        series = [Series("singular value", index, values)] if many else []
+        lines = draw_lines(ax, series, x_label="index", y_label="singular value", y_log=log)
+        self.line_ = lines[0] if many else None
 
 
 class PathDisplay(_Display):
-    """Validation losses along the radii; without folds, the objectives.
+    """Mean validation losses along the radii, `line_`; without folds, the objectives.
 
     Parameters
     ----------
     path : Path
-        Solutions along radii.
+        Solutions along radii; `folds_` has a dot for each fold.
     best : float or None, default=None
-        The radius to mark; None marks that with the least mean.
-
-    Attributes
-    ----------
-    line_ : Line2D
-        The mean over the folds, or the objectives.
-    folds_ : PathCollection or None
-        A dot for each fold.
-    best_line_ : Line2D or None
-        At the radius that was chosen.
-    ax_ : Axes
-        Axes that were drawn on.
-    figure_ : Figure
-        Their figure.
+        The radius to mark with `best_line_`; None marks that with the least mean.
 
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> from dfwtrace.plotting import PathDisplay
     >>> from matplotlib.figure import Figure
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, noise=0.3, seed=0)
-    >>> path = dt.path(dt.LeastSquares(), X, Y, radii=[0.1, 1.0, 3.0], folds=3)
-    >>> display = PathDisplay.from_path(path, ax=Figure().subplots())
-    >>> display.best_line_.get_xdata()[0] == path.radii[path.best]
-    np.True_
+    >>> path = dt.Path(np.array([1.0, 3.0]), [], validation=np.array([[0.5, 0.7], [0.4, 0.3]]))
+    >>> PathDisplay.from_path(path, ax=Figure().subplots()).line_.get_ydata()
+    array([0.6 , 0.35])
     """
-
-    line_: Line2D
-    folds_: PathCollection | None
-    best_line_: Line2D | None
 
     def __init__(self, path: Path, *, best: float | None = None) -> None:
         if not isinstance(path, Path):
@@ -591,75 +364,37 @@ class PathDisplay(_Display):
 
     @classmethod
     def from_path(cls, path: Path, ax: Axes | None = None) -> Self:
-        """Draw a path.
-
-        Parameters
-        ----------
-        path : Path
-            What `path` returned.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        PathDisplay
-            The display, drawn.
-        """
+        """Draw what `path` returned."""
         return cls(path).plot(ax)
 
     @classmethod
     def from_estimator(cls, estimator: object, ax: Axes | None = None) -> Self:
-        """Draw the path of a fitted estimator and mark its radius, chosen by its own score.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted, with a choice of radii.
-        ax : Axes or None, default=None
-            Where to draw; None makes a figure.
-
-        Returns
-        -------
-        PathDisplay
-            The display, drawn.
-        """
-        path, radius = (_fitted(estimator, name) for name in ("path_", "radius_"))
-        return cls(path, best=radius).plot(ax)
+        """Draw the path of a fitted estimator and mark its radius, chosen by its own score."""
+        return cls(_fitted(estimator, "path_"), best=_fitted(estimator, "radius_")).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
         order = np.argsort(self.path.radii, kind="stable")
         radii, validation = self.path.radii[order], self.path.validation
         self.folds_ = self.best_line_ = None
-        label = "objective" if validation is None else "validation loss"
         if validation is None:
-            y = np.array([self.path.results[place].objective for place in order])
+            label, y = "objective", np.array([self.path.results[k].objective for k in order])
         else:
-            losses = validation[order]
-            y, at = losses.mean(axis=1), np.repeat(radii, losses.shape[1])
-            shown = drawable(losses.ravel())
-            self.folds_ = ax.scatter(
-                at[shown], losses.ravel()[shown], s=9, color=TONES[1], label="each fold"
-            )
+            label, y = "validation loss", validation[order].mean(axis=1)
+            at, losses = np.repeat(radii, validation.shape[1]), validation[order].ravel()
+            at, losses = at[drawable(losses)], losses[drawable(losses)]
+            self.folds_ = ax.scatter(at, losses, s=9, color=TONES[1], label="each fold")
             best = self.path.radii[self.path.best] if self.best is None else self.best
             self.best_line_ = ax.axvline(best, color=TONES[2], linestyle="--", label="best")
-        (self.line_,) = draw_lines(
-            ax, [Series("mean", radii, y)], x_label="radius", y_label=label, x_log=True
-        )
-        _finish(ax, legend=validation is not None)
+        mean = [Series("mean", radii, y)]
+        (self.line_,) = draw_lines(ax, mean, x_label="radius", y_label=label, x_log=True)
 
 
 def column(history: History, name: str) -> FloatArray:
-    """Return a column of a history as floats; NaN everywhere if no record has it."""
-    if name not in history.columns:
-        return np.full(len(history), np.nan)
-    return np.asarray(history.column(name), dtype=np.float64)
+    """Return a column of a history as floats, with NaN for records that do not have it."""
+    return np.array([record.get(name, np.nan) for record in history], dtype=np.float64)
 
 
 def _fitted(estimator: object, attribute: str) -> Any:
-    """Return an attribute that fitting sets."""
-    try:
-        return getattr(estimator, attribute)
-    except AttributeError as error:
-        raise TypeError(
-            f"estimator must be fitted and have {attribute}, which {describe(estimator)} has not."
-        ) from error
+    if (value := getattr(estimator, attribute, None)) is None:
+        raise TypeError(f"estimator must be fitted with {attribute}, got {describe(estimator)}.")
+    return value

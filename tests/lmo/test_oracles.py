@@ -1,51 +1,21 @@
 """Oracles against the dense SVD."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.stats import kstest
+from tests.problems import gradient_of_pairs
 
 import dfwtrace as dt
-from dfwtrace.engines import Ledger, LocalWorkers
 from dfwtrace.linalg.golub_kahan import Pair
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo import SVA, Constant, Constants, Lanczos, Linear, Log, Naive, Power, Setting
-from dfwtrace.losses import SquaredLoss
-from dfwtrace.tasks import ShardProgram
-from dfwtrace.tasks.features.implicit import ImplicitTask
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[..., GradientOperator]
-
-
-@pytest.fixture
-def gradient_of() -> Iterator[Gradient]:
-    """Least squares whose shards have any given gradients at W = 0: X_j = I, Y_j = -G_j.
-
-    Rows of zeros make a shard longer without changing its gradient.
-    """
-    with ExitStack() as stack:
-
-        def build(*parts: Array | None, rows: list[int] | None = None) -> GradientOperator:
-            shape = next(part.shape for part in parts if part is not None)
-            shards = []
-            for j, part in enumerate(parts):
-                used = 0 if part is None else shape[0]
-                n = rows[j] if rows else used
-                X, Y = np.zeros((n, shape[0])), np.zeros((n, shape[1]))
-                if part is not None:
-                    X[:used], Y[:used] = np.eye(shape[0]), -part
-                shards.append(dt.Shard(j, X, Y))
-            workers = LocalWorkers(ShardProgram(ImplicitTask(SquaredLoss()), shape), shards)
-            stack.callback(workers.close)
-            zero = dt.LowRankMatrix.zeros(shape)
-            workers.build("stats", zero.U, zero.s, zero.V)
-            return GradientOperator(shape, Ledger(workers, workers.shard_rows))
-
-        yield build
 
 
 def setting(shape: tuple[int, int], seed: int = 0) -> Setting:
@@ -151,24 +121,6 @@ def test_sva_on_one_shard_is_exact(gradient_of: Gradient) -> None:
         assert pair.u @ G @ pair.v == pytest.approx(np.linalg.norm(G, 2), rel=1e-8)
 
 
-class SignedPairs:
-    """A shard program whose local pairs are the shards themselves: any signs can be put in."""
-
-    def local_pair(self, shard: dt.Shard, seed: int) -> Array:
-        return np.asarray(shard.X[0])
-
-
-def average_of(pairs: list[tuple[Array, Array]]) -> Pair:
-    """SVA over shards of one row each that answer these pairs."""
-    d, m = pairs[0][0].size, pairs[0][1].size
-    shards = [dt.Shard(j, np.concatenate(pair)[None], None) for j, pair in enumerate(pairs)]
-    workers = LocalWorkers(SignedPairs(), shards)
-    try:
-        return ask(SVA(), GradientOperator((d, m), Ledger(workers, workers.shard_rows)))
-    finally:
-        workers.close()
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_sva_finds_the_signs_jointly(seed: int) -> None:
     """A local pair comes with either sign; averages must not cancel or turn u vᵀ around."""
@@ -178,7 +130,7 @@ def test_sva_finds_the_signs_jointly(seed: int) -> None:
     for sign in rng.choice([-1.0, 1.0], size=7):
         noisy = [x + 0.15 * rng.standard_normal(x.size) for x in (u, v)]
         pairs.append(tuple(sign * x / np.linalg.norm(x) for x in noisy))
-    pair = average_of(pairs)
+    pair = ask(SVA("agreement"), gradient_of_pairs(pairs))
     # For a gradient near σ u vᵀ, uᵀGv > 0 makes -u vᵀ a direction of descent.
     assert (pair.u @ u) * (pair.v @ v) > 0.9
 
@@ -186,8 +138,52 @@ def test_sva_finds_the_signs_jointly(seed: int) -> None:
 def test_sva_keeps_pairs_whose_halves_disagree() -> None:
     """Two shards with the same u but opposite v: u vᵀ of the average must not be turned around."""
     e = np.eye(3)
-    pair = average_of([(e[0], e[0]), (-e[0], -e[0]), (e[0], -0.6 * e[0] + 0.8 * e[1])])
-    assert pair.u[0] * pair.v[0] > 0.0
+    pairs = [(e[0], e[0]), (-e[0], -e[0]), (e[0], -0.6 * e[0] + 0.8 * e[1])]
+    for signs in ("largest-entry", "agreement"):
+        pair = ask(SVA(signs), gradient_of_pairs(pairs))
+        assert pair.u[0] * pair.v[0] > 0.0
+
+
+@pytest.mark.parametrize("signs", ["largest-entry", "agreement"])
+@pytest.mark.parametrize("seed", range(5))
+def test_sva_is_the_average_of_pairs_with_their_signs(
+    gradient_of: Gradient, signs: str, seed: int
+) -> None:
+    """The paper makes u's entry of largest magnitude positive, and v follows."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.standard_normal((7, 5)) for _ in range(6)]
+    rows = [int(n) for n in rng.integers(7, 20, 6)]
+    pairs = []
+    for G in parts:
+        U, _, Vt = np.linalg.svd(G)
+        u, v = U[:, 0], Vt[0]
+        sign = np.sign(u[np.argmax(np.abs(u))])
+        pairs.append(np.concatenate([sign * u, sign * v]))
+    weighted = np.array(rows)[:, None] * np.array(pairs)
+    if signs == "agreement":  # of all signs, those that make the average longest, about
+        weighted = weighted * np.sign(np.linalg.svd(weighted)[0][:, :1])
+    u, v = np.split(weighted.sum(axis=0), [7])
+    gradient = gradient_of(*parts, rows=rows)
+    pair = ask(SVA(signs), gradient, seed=seed)
+    expected = np.outer(u, v) / (np.linalg.norm(u) * np.linalg.norm(v))
+    np.testing.assert_allclose(np.outer(pair.u, pair.v), expected, atol=1e-6)
+    if signs == "largest-entry":
+        np.testing.assert_allclose(pair.u, u / np.linalg.norm(u), atol=1e-6)
+        by_name = ask(dt.lmo.resolve("sva"), gradient, seed=seed)
+        np.testing.assert_array_equal(by_name.u, pair.u)
+        np.testing.assert_array_equal(by_name.v, pair.v)
+
+
+def test_only_signs_that_agree_keep_sva_near_the_exact_oracle() -> None:
+    """Twenty workers of 200 rows: as the paper says of its own rule, more columns make it worse."""
+    X, Y, _ = dt.datasets.make_multitask(n=4000, d=40, m=40, rank=10, seed=0)
+    options: Any = {"radius": 1.0, "epochs": 30, "engine": dt.LocalEngine(20, n_jobs=1)}
+    naive, paper, agreeing = (
+        dt.solve(dt.LeastSquares(), X, Y, lmo=lmo, **options).objective
+        for lmo in ("naive", "sva", SVA("agreement"))
+    )
+    assert paper > 1.3 * naive
+    assert agreeing < 1.1 * naive
 
 
 def test_sva_descends_on_shards_that_agree(gradient_of: Gradient) -> None:
@@ -301,6 +297,8 @@ def test_names() -> None:
         (lambda: dt.lmo.resolve(2), TypeError, "lmo must be a name or an object"),
         (lambda: Power(start="zero"), ValueError, "start must be one of random, previous, sva"),
         (lambda: Power(2), TypeError, "schedule must be a Schedule"),
+        (lambda: SVA(signs="same"), ValueError, r"^signs must be one of .*, got 'same'\.$"),
+        (lambda: SVA(signs=None), ValueError, r"^signs must be one of .*, got None\.$"),
         (lambda: Lanczos(start="zero"), ValueError, "start must be one of random, previous, sva"),
     ],
 )

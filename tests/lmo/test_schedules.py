@@ -1,16 +1,14 @@
 """K(t): values worked out by hand, and the accuracy that the convergence proof asks of them."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 import dfwtrace as dt
-from dfwtrace.data.shards import split_rows
-from dfwtrace.engines import Ledger, LocalWorkers
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo import (
     Adaptive,
@@ -24,9 +22,6 @@ from dfwtrace.lmo import (
     TheoremLog,
 )
 from dfwtrace.lmo.schedules import PowerRun
-from dfwtrace.losses import SquaredLoss
-from dfwtrace.tasks import ShardProgram
-from dfwtrace.tasks.features.implicit import ImplicitTask
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[[Array], GradientOperator]
@@ -43,22 +38,6 @@ def setting(radius: float = 1.0, shape: tuple[int, int] = (5, 4), seed: int = 0)
 def values(schedule: Schedule, epochs: list[int], run: PowerRun | None = None) -> list[int]:
     run = run or PowerRun(setting())
     return [schedule.iterations(t, run) for t in epochs]
-
-
-@pytest.fixture
-def gradient_of() -> Iterator[Gradient]:
-    """Least squares on two shards whose gradient at W = 0 is any given matrix: X = I, Y = -G."""
-    with ExitStack() as stack:
-
-        def build(G: Array) -> GradientOperator:
-            program = ShardProgram(ImplicitTask(SquaredLoss()), G.shape)
-            workers = LocalWorkers(program, split_rows(np.eye(G.shape[0]), -G, 2))
-            stack.callback(workers.close)
-            zero = dt.LowRankMatrix.zeros(G.shape)
-            workers.build("stats", zero.U, zero.s, zero.V)
-            return GradientOperator(G.shape, Ledger(workers, workers.shard_rows))
-
-        yield build
 
 
 def test_constant() -> None:
@@ -149,9 +128,7 @@ def test_theorems_hold_in_the_mean(gradient_of: Gradient, epochs: int) -> None:
 @pytest.mark.parametrize("lmo", [dt.lmo.Power, dt.lmo.Lanczos])
 @pytest.mark.parametrize("ratio", [0.3, 0.6, 0.8])
 def test_ratio_is_observed(
-    gradient_of: Gradient,
-    lmo: Callable[[Schedule], dt.lmo.Power | dt.lmo.Lanczos],
-    ratio: float,
+    gradient_of: Gradient, lmo: Callable[[Schedule], dt.lmo.Power | dt.lmo.Lanczos], ratio: float
 ) -> None:
     rng = np.random.default_rng(1)
     U, V = (np.linalg.qr(rng.standard_normal((size, 4)))[0] for size in (9, 20))
@@ -315,3 +292,75 @@ def test_mean_iterations_are_those_of_the_schedule() -> None:
         mean = np.mean([schedule.iterations(t, run) for t in range(1000)])
         assert schedule.mean_iterations(1000) == pytest.approx(mean, rel=0.25, abs=0.6)
     assert Log().mean_iterations(10**9) < 20  # at once, however many epochs
+
+
+# The theorem: with its K(t), E[F(W_t)] - F* ≤ 2 C_F (1 + δ)/(t + 2).
+#
+# Orthonormal features make everything in it known: F(W) = ½‖W - B‖² + constant with B = XᵀY, so
+# C_F = 4μ² (from one end of the ball to the other), L = σ₁(B) + μ, and F* is a projection.
+
+N, SIZE, RADIUS, STEPS, SEEDS = 45, 40, 1.0, 20, 12
+CURVATURE = 4.0 * RADIUS**2
+
+
+@cache
+def problem() -> tuple[Array, Array, float, float]:
+    """X, Y, F* and L."""
+    rng = np.random.default_rng(0)
+    X = np.linalg.qr(rng.standard_normal((N, SIZE)))[0]
+    # Nearly equal singular values, all of them needed: as slow as Frank-Wolfe can be, since W_t has
+    # rank t at the most, and hard for the power method too.
+    U, V = (np.linalg.qr(rng.standard_normal((SIZE, SIZE)))[0] for _ in range(2))
+    s = np.linspace(0.05, 0.045, SIZE)
+    Y = X @ ((U * s) @ V.T)
+    theta = (s.sum() - RADIUS) / SIZE
+    assert 0.0 < theta < s.min()  # all singular values are shortened alike by the projection
+    optimum = 0.5 * SIZE * theta**2
+    return X, Y, optimum, float(s.max()) + RADIUS
+
+
+@cache
+def mean_excess(schedule: dt.lmo.Schedule) -> Array:
+    """The mean over seeds of F(W_t) - F* for t = 1, 2, … ."""
+    X, Y, optimum, _ = problem()
+    runs = [
+        dt.solve(
+            dt.LeastSquares(),
+            X,
+            Y,
+            radius=RADIUS,
+            lmo=dt.lmo.Power(schedule),
+            step="harmonic",
+            epochs=STEPS,
+            seed=seed,
+            engine=dt.LocalEngine(n_shards=2, n_jobs=1),
+        )
+        for seed in range(SEEDS)
+    ]
+    return np.mean([run.history.column("objective") for run in runs], axis=0) - optimum
+
+
+def bound(delta: float, curvature: float = CURVATURE) -> Array:
+    return 2.0 * curvature * (1.0 + delta) / (np.arange(1, STEPS + 1) + 2.0)
+
+
+def theorem(delta: float) -> dt.lmo.TheoremLinear:
+    return dt.lmo.TheoremLinear(delta=delta, lipschitz=problem()[3], curvature=CURVATURE)
+
+
+@pytest.mark.parametrize("delta", [0.5, 1.0, 5.0])
+def test_mean_stays_under_the_bound(delta: float) -> None:
+    assert np.all(mean_excess(theorem(delta)) <= bound(delta))
+
+
+def test_mean_stays_under_the_bound_with_constants_from_the_data() -> None:
+    assert np.all(mean_excess(dt.lmo.TheoremLinear()) <= bound(1.0))
+
+
+def test_mean_stays_under_the_bound_with_adaptive_iterations() -> None:
+    assert np.all(mean_excess(dt.lmo.Adaptive(curvature=CURVATURE)) <= bound(1.0))
+
+
+def test_too_small_a_bound_would_be_violated() -> None:
+    """What makes the tests above able to fail: a sixtieth of C_F is too little, at every t."""
+    assert np.all(mean_excess(theorem(1.0)) > bound(1.0, CURVATURE / 60.0))

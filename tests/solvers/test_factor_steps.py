@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from tests.problems import TASKS
 
-from dfwtrace import LeastSquares, LocalEngine, Multinomial
-from dfwtrace.data.rows import ArrayRows
-from dfwtrace.engines import Ledger
 from dfwtrace.solvers import Problem
 from dfwtrace.solvers.ball import BallPoint, evaluate
 from dfwtrace.solvers.factor_steps import FactorSteps
-from dfwtrace.tasks import ScoresTask, ShardProgram
 
 N, D, M, RANK, RADIUS = 25, 6, 4, 2, 2.5
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((N, D))
-TARGETS = {"least squares": rng.standard_normal((N, M)), "multinomial": np.arange(N) % M}
+TARGETS: dict[str, Any] = {
+    "least squares": rng.standard_normal((N, M)),
+    "multinomial": np.arange(N) % M,
+}
 
 
-@pytest.fixture(params=[LeastSquares(), Multinomial()], ids=["least squares", "multinomial"])
-def problem(request: pytest.FixtureRequest) -> Iterator[Problem]:
-    task: ScoresTask = request.param
-    program = ShardProgram(task.represent("implicit"), (D, M))
-    rows = ArrayRows.examined(X, TARGETS[task.name], task.examine)
-    with closing(LocalEngine(3, 1).start(program, rows)) as workers:
-        yield Problem(Ledger(workers, workers.shard_rows), (D, M), RADIUS, tells_curvature=True)
+@pytest.fixture(params=TASKS)
+def problem(request: pytest.FixtureRequest, problem_of: Callable[..., Problem]) -> Problem:
+    return problem_of(request.param, X, TARGETS[request.param], radius=RADIUS)
 
 
 def start(problem: Problem, seed: int = 1) -> BallPoint:
-    x: npt.NDArray[np.float64] = np.random.default_rng(seed).standard_normal(RANK * (D + M) + 1)
+    x = np.random.default_rng(seed).standard_normal(RANK * (D + M) + 1)
     return evaluate(problem, x)
 
 

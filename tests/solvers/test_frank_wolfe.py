@@ -1,107 +1,56 @@
 """Algorithm 2 against a dense Frank-Wolfe written down a second time."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.special import logsumexp, softmax
+from tests.problems import FORMS, TASKS, frank_wolfe_iterates
+from tests.truth import plain_frank_wolfe, true_gap, value_and_gradient
 
-from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, lmo, steps
-from dfwtrace.data.rows import ArrayRows
-from dfwtrace.engines import Ledger
-from dfwtrace.solvers import Iterate, Problem, frank_wolfe
+from dfwtrace import LeastSquares
+from dfwtrace.solvers import Iterate, Problem
 from dfwtrace.solvers.frank_wolfe import REBUILT_EVERY
-from dfwtrace.tasks import ScoresTask, ShardProgram
 
 Array = npt.NDArray[np.float64]
-CASES = [(task, form) for task in (LeastSquares(), Multinomial()) for form in task.representations]
-IDS = [f"{task.name}-{form}" for task, form in CASES]
 N, D, M = 40, 6, 5
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((N, D))
-TARGETS = {
+TARGETS: dict[str, Any] = {
     "least squares": X @ rng.standard_normal((D, M)) + rng.standard_normal((N, M)),
     "multinomial": np.arange(N) % M,
 }
 RADIUS = {"least squares": 3.0, "multinomial": 2.0}
-
-
-def value_and_gradient(task: ScoresTask, W: Array) -> tuple[float, Array]:
-    S, y = X @ W, TARGETS[task.name]
-    if task.name == "least squares":
-        return 0.5 * float(np.sum((S - y) ** 2)), X.T @ (S - y)
-    value = float(np.sum(logsumexp(S, axis=1) - S[np.arange(N), y]))
-    return value, X.T @ (softmax(S, axis=1) - np.eye(M)[y])
-
-
-def dense_frank_wolfe(task: ScoresTask, epochs: int, exact_steps: bool) -> Iterator[Array]:
-    W, radius = np.zeros((D, M)), RADIUS[task.name]
-    for t in range(epochs):
-        _, G = value_and_gradient(task, W)
-        U, _, Vt = np.linalg.svd(G)
-        S = -radius * np.outer(U[:, 0], Vt[0])
-        gamma = 2.0 / (t + 2.0)
-        if exact_steps:
-            gamma = np.clip(np.vdot(W - S, G) / np.sum((X @ (S - W)) ** 2), 0.0, 1.0)
-        W = (1.0 - gamma) * W + gamma * S
-        yield W
-
-
-Build = Callable[..., Problem]
+Run = Callable[..., list[Iterate]]
 
 
 @pytest.fixture
-def problem_of() -> Iterator[Build]:
-    with ExitStack() as stack:
+def build(problem_of: Callable[..., Problem]) -> Callable[..., Problem]:
+    def build(name: str, form: str = "implicit") -> Problem:
+        return problem_of(name, X, TARGETS[name], radius=RADIUS[name], representation=form)
 
-        def build(
-            task: ScoresTask,
-            form: str = "implicit",
-            data: tuple[Array, Array] | None = None,
-            radius: float | None = None,
-        ) -> Problem:
-            features, targets = data or (X, TARGETS[task.name])
-            shape = task.shape(features, targets)
-            program = ShardProgram(task.represent(form), shape)
-            rows = ArrayRows.examined(features, targets, task.examine)
-            workers = LocalEngine(3, 1).start(program, rows)
-            stack.callback(workers.close)
-            problem = Problem(
-                Ledger(workers, workers.shard_rows),
-                shape,
-                radius or RADIUS[task.name],
-                quadratic=task.loss.quadratic,
-            )
-            problem.begin(LowRankMatrix.zeros(shape))
-            return problem
-
-        yield build
+    return build
 
 
-def run(
-    problem: Problem,
-    oracle: str | lmo.LMO,
-    step: str,
-    epochs: int,
-    start: LowRankMatrix | None = None,
-) -> list[Iterate]:
-    W = start or LowRankMatrix.zeros(problem.shape)
-    begun = lmo.resolve(oracle).begin(problem.setting())
-    value = problem.evaluate(W)
-    return list(frank_wolfe(problem, W, value, begun, steps.resolve(step), epochs))
+@pytest.fixture
+def run(build: Callable[..., Problem]) -> Run:
+    def run(name: str, lmo: Any, step: Any, epochs: int, form: str = "implicit") -> list[Iterate]:
+        return frank_wolfe_iterates(build(name, form), lmo, step, epochs)
+
+    return run
 
 
-@pytest.mark.parametrize(("task", "form"), CASES, ids=IDS)
-def test_harmonic_steps(problem_of: Build, task: ScoresTask, form: str) -> None:
-    iterates = run(problem_of(task, form), "naive", "harmonic", 12)
-    for t, (iterate, W) in enumerate(
-        zip(iterates, dense_frank_wolfe(task, 12, exact_steps=False), strict=True)
-    ):
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_harmonic_steps(run: Run, name: str, form: str) -> None:
+    iterates = run(name, "naive", "harmonic", 12, form)
+    expected = plain_frank_wolfe(name, X, TARGETS[name], M, RADIUS[name], 12)
+    for t, (iterate, W) in enumerate(zip(iterates, expected, strict=True)):
         np.testing.assert_allclose(iterate.W.to_dense(), W, atol=1e-10)
-        value, G = value_and_gradient(task, W)
+        value, G = value_and_gradient(name, X, TARGETS[name], W)
         assert iterate.epoch == t + 1
         assert iterate.gamma == 2.0 / (t + 2.0)
         assert iterate.power_iterations == 0
@@ -110,70 +59,64 @@ def test_harmonic_steps(problem_of: Build, task: ScoresTask, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", LeastSquares.representations)
-def test_exact_steps(problem_of: Build, form: str) -> None:
-    task = LeastSquares()
-    iterates = run(problem_of(task, form), "naive", "linesearch", 12)
-    for iterate, W in zip(iterates, dense_frank_wolfe(task, 12, exact_steps=True), strict=True):
+def test_exact_steps(run: Run, form: str) -> None:
+    name = "least squares"
+    iterates = run(name, "naive", "linesearch", 12, form)
+    expected = plain_frank_wolfe(name, X, TARGETS[name], M, RADIUS[name], 12, exact_steps=True)
+    for iterate, W in zip(iterates, expected, strict=True):
         np.testing.assert_allclose(iterate.W.to_dense(), W, atol=1e-9)
 
 
-@pytest.mark.parametrize("task", [LeastSquares(), Multinomial()], ids=lambda task: task.name)
-def test_estimate_is_the_gap_where_the_epoch_began(problem_of: Build, task: ScoresTask) -> None:
-    W = np.zeros((D, M))
-    for iterate in run(problem_of(task), "naive", "linesearch", 8):
-        _, G = value_and_gradient(task, W)
-        sigma = np.linalg.norm(G, 2)
-        assert iterate.sigma == pytest.approx(sigma, rel=1e-10)
-        gap = np.vdot(W, G) + RADIUS[task.name] * sigma
-        assert iterate.gap_estimate == pytest.approx(gap, rel=1e-7)
-        W = iterate.W.to_dense()
-
-
-@pytest.mark.parametrize("oracle", ["power-1", "power-2", "lanczos", "sva"])
-@pytest.mark.parametrize("task", [LeastSquares(), Multinomial()], ids=lambda task: task.name)
-def test_inexact_oracles_estimate_from_below_and_descend(
-    problem_of: Build, task: ScoresTask, oracle: str
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("lmo", ["naive", "power-1", "power-2", "lanczos", "sva"])
+def test_the_estimate_is_at_most_the_gap_where_the_epoch_began(
+    run: Run, name: str, lmo: str
 ) -> None:
-    W, before = np.zeros((D, M)), value_and_gradient(task, np.zeros((D, M)))[0]
-    for iterate in run(problem_of(task), oracle, "linesearch", 15):
-        _, G = value_and_gradient(task, W)
-        gap = np.vdot(W, G) + RADIUS[task.name] * np.linalg.norm(G, 2)
+    """And equal to it if the oracle is exact; with a line search F only falls."""
+    W = np.zeros((D, M))
+    before = value_and_gradient(name, X, TARGETS[name], W)[0]
+    for iterate in run(name, lmo, "linesearch", 12):
+        gap = true_gap(name, X, TARGETS[name], W, RADIUS[name])
         assert iterate.gap_estimate <= gap * (1.0 + 1e-9)
         assert iterate.objective <= before * (1.0 + 1e-12)
+        if lmo == "naive":
+            sigma = np.linalg.norm(value_and_gradient(name, X, TARGETS[name], W)[1], 2)
+            assert iterate.sigma == pytest.approx(sigma, rel=1e-10)
+            assert iterate.gap_estimate == pytest.approx(gap, rel=1e-7)
         W, before = iterate.W.to_dense(), iterate.objective
 
 
-def test_averaged_pair_learns_its_sigma_from_the_line_search(problem_of: Build) -> None:
-    task = LeastSquares()
-    iterate = run(problem_of(task), "sva", "linesearch", 1)[0]
-    _, G = value_and_gradient(task, np.zeros((D, M)))
+def test_averaged_pair_learns_its_sigma_from_the_line_search(run: Run) -> None:
+    name = "least squares"
+    iterate = run(name, "sva", "linesearch", 1)[0]
+    G = value_and_gradient(name, X, TARGETS[name], np.zeros((D, M)))[1]
     atom = iterate.W.to_dense() / iterate.gamma
-    assert iterate.sigma == pytest.approx(-np.vdot(atom, G) / RADIUS[task.name], rel=1e-10)
-    assert np.isnan(run(problem_of(task), "sva", "harmonic", 1)[0].sigma)
+    assert iterate.sigma == pytest.approx(-np.vdot(atom, G) / RADIUS[name], rel=1e-10)
+    assert np.isnan(run(name, "sva", "harmonic", 1)[0].sigma)
 
 
-@pytest.mark.parametrize(("task", "form"), CASES, ids=IDS)
-def test_every_iterate_is_in_the_ball(problem_of: Build, task: ScoresTask, form: str) -> None:
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_every_iterate_is_in_the_ball(run: Run, name: str, form: str) -> None:
     for step in ("harmonic", "linesearch"):
-        for iterate in run(problem_of(task, form), "power-1", step, 30):
+        for iterate in run(name, "power-1", step, 30, form):
             norm = np.linalg.norm(iterate.W.to_dense(), "nuc")
-            assert norm <= RADIUS[task.name] * (1.0 + 1e-9)
+            assert norm <= RADIUS[name] * (1.0 + 1e-9)
 
 
-@pytest.mark.parametrize(("task", "form"), CASES, ids=IDS)
-def test_atoms_do_not_pile_up(problem_of: Build, task: ScoresTask, form: str) -> None:
-    iterates = run(problem_of(task, form), "power-2", "harmonic", 201)
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_atoms_do_not_pile_up(run: Run, name: str, form: str) -> None:
+    iterates = run(name, "power-2", "harmonic", 201, form)
     assert max(iterate.W.rank for iterate in iterates) < min(D, M) + REBUILT_EVERY
     assert max(iterates[t].W.rank for t in (99, 199)) <= min(D, M)
     for iterate in iterates[::20]:
-        value, G = value_and_gradient(task, iterate.W.to_dense())
+        value, G = value_and_gradient(name, X, TARGETS[name], iterate.W.to_dense())
         assert iterate.objective == pytest.approx(value, rel=1e-9)
         assert iterate.inner == pytest.approx(np.vdot(iterate.W.to_dense(), G), rel=1e-6)
 
 
-def test_a_lost_worker_never_has_many_atoms_to_catch_up_with(problem_of: Build) -> None:
-    problem = problem_of(Multinomial())
-    run(problem, "power-1", "harmonic", 230)
+def test_a_lost_worker_never_has_many_atoms_to_catch_up_with(build: Callable[..., Problem]) -> None:
+    problem = build("multinomial")
+    frank_wolfe_iterates(problem, "power-1", "harmonic", 230)
     since_built, most = 0, 0
     for made in problem.workers.rounds:
         if made.method == "stats":
@@ -184,20 +127,18 @@ def test_a_lost_worker_never_has_many_atoms_to_catch_up_with(problem_of: Build) 
     assert (since_built, most) == (30, REBUILT_EVERY)
 
 
-def test_goes_on_from_where_the_states_are(problem_of: Build) -> None:
-    task = LeastSquares()
-    problem = problem_of(task)
-    half = run(problem, "naive", "linesearch", 4)[-1].W
-    problem.begin(half)
-    rest = run(problem, "naive", "linesearch", 4, start=half)
-    whole = run(problem_of(task), "naive", "linesearch", 8)
+def test_goes_on_from_where_the_states_are(build: Callable[..., Problem]) -> None:
+    problem = build("least squares")
+    half = frank_wolfe_iterates(problem, "naive", "linesearch", 4)[-1].W
+    rest = frank_wolfe_iterates(problem, "naive", "linesearch", 4, half)
+    whole = frank_wolfe_iterates(build("least squares"), "naive", "linesearch", 8)
     np.testing.assert_allclose(rest[-1].W.to_dense(), whole[-1].W.to_dense(), atol=1e-9)
 
 
-def test_ends_where_the_gradient_vanishes(problem_of: Build) -> None:
-    data = (np.array([[1.0]]), np.array([[0.5]]))
-    for oracle in ("naive", "power-2", "lanczos", "sva"):
-        iterates = run(problem_of(LeastSquares(), data=data, radius=2.0), oracle, "linesearch", 50)
+def test_ends_where_the_gradient_vanishes(problem_of: Callable[..., Problem]) -> None:
+    for lmo in ("naive", "power-2", "lanczos", "sva"):
+        problem = problem_of("least squares", np.array([[1.0]]), np.array([[0.5]]), radius=2.0)
+        iterates = frank_wolfe_iterates(problem, lmo, "linesearch", 50)
         assert len(iterates) <= 2
         assert iterates[-1].W.to_dense() == pytest.approx(0.5)
         assert iterates[-1].objective == 0.0

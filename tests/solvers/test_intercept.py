@@ -2,141 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp, softmax
+from tests.problems import TASKS
+from tests.truth import value_and_gradients
 
-from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial
-from dfwtrace.data.rows import ArrayRows
-from dfwtrace.engines import Ledger
-from dfwtrace.solvers import Intercept
-from dfwtrace.tasks import ShardProgram
+from dfwtrace import LowRankMatrix
+from dfwtrace.solvers import Intercept, Problem
 
 N, D, M = 40, 5, 4
-PRECISION = 8.0 * float(np.finfo(np.float64).eps)
-FORMS = [(kind, form) for kind in ("ls", "mn") for form in ("implicit", "dense", "factored")]
+SCORES = ["implicit", "dense", "factored"]
+FORMS = [(name, form) for name in TASKS for form in SCORES]
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((N, D)) + 3.0
-CENTRE = X.mean(axis=0)
 TARGETS: dict[str, Any] = {
-    "ls": rng.standard_normal((N, M)) + 5.0,
-    "mn": np.concatenate([np.arange(M), rng.choice(M, N - M, p=[0.7, 0.1, 0.1, 0.1])]),
+    "least squares": rng.standard_normal((N, M)) + 5.0,
+    "multinomial": np.concatenate([np.arange(M), rng.choice(M, N - M, p=[0.7, 0.1, 0.1, 0.1])]),
 }
 W = LowRankMatrix(rng.standard_normal((D, 2)), [0.5, 0.2], rng.standard_normal((M, 2)))
 FAR = LowRankMatrix(rng.standard_normal((D, 2)), [3.0, 1.0], rng.standard_normal((M, 2)))
 
-Build = Callable[..., tuple[Intercept, Ledger]]
+Build = Callable[..., tuple[Problem, Intercept]]
 
 
 @pytest.fixture
-def intercept_of() -> Iterator[Build]:
-    with ExitStack() as stack:
+def build(problem_of: Callable[..., Problem]) -> Build:
+    def build(name: str, form: str = "implicit") -> tuple[Problem, Intercept]:
+        problem = problem_of(name, X, TARGETS[name], representation=form, intercept=True)
+        assert problem.intercept is not None
+        np.testing.assert_allclose(problem.intercept.centre, X.mean(axis=0), rtol=1e-14)
+        return problem, problem.intercept
 
-        def build(kind: str, form: str) -> tuple[Intercept, Ledger]:
-            task = LeastSquares() if kind == "ls" else Multinomial()
-            program = ShardProgram(task.represent(form), (D, M))
-            rows = ArrayRows.examined(X, TARGETS[kind], task.examine)
-            workers = LocalEngine(3, 1).start(program, rows)
-            stack.callback(workers.close)
-            ledger = Ledger(workers, workers.shard_rows)
-            return Intercept(ledger, M, CENTRE, task.loss.smoothness, PRECISION), ledger
-
-        yield build
+    return build
 
 
-def go_to(intercept: Intercept, ledger: Ledger, at: LowRankMatrix) -> None:
-    ledger.build("stats", at.U, at.s, at.V, intercept.b, intercept.centre)
-    intercept.settle()
+def plain(name: str, at: LowRankMatrix, b: Any) -> tuple[float, float, Any]:
+    """F, ⟨W, ∇F⟩ and the gradient in b, of centred features."""
+    W = at.to_dense()
+    F, G, of_b = value_and_gradients(name, X - X.mean(axis=0), TARGETS[name], W, b)
+    return F, float(np.vdot(W, G)), of_b
 
 
-def plain(kind: str, at: LowRankMatrix, b: Any) -> tuple[float, float, Any]:
-    """F, ⟨W, ∇F⟩ and the gradient in b."""
-    S, y = (X - CENTRE) @ at.to_dense(), TARGETS[kind]
-    if kind == "ls":
-        R = S + b - y
-        value = 0.5 * float(np.sum(R**2))
-    else:
-        R = softmax(S + b, axis=1) - np.eye(M)[y]
-        value = float(np.sum(logsumexp(S + b, axis=1) - (S + b)[np.arange(N), y]))
-    return value, float(np.vdot(S, R)), R.sum(axis=0)
+def methods_of(problem: Problem, act: Callable[[], None]) -> list[str]:
+    """The rounds that it takes."""
+    before = len(problem.workers.rounds)
+    act()
+    return [made.method for made in problem.workers.rounds[before:]]
 
 
-def methods(ledger: Ledger) -> list[str]:
-    return [made.method for made in ledger.rounds]
-
-
-@pytest.mark.parametrize(("kind", "form"), FORMS)
-def test_b_is_where_its_gradient_vanishes(kind: str, form: str, intercept_of: Build) -> None:
-    intercept, ledger = intercept_of(kind, form)
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_b_is_where_its_gradient_vanishes_and_stays_there(
+    build: Build, name: str, form: str
+) -> None:
+    problem, intercept = build(name, form)
     for at in (LowRankMatrix.zeros((D, M)), W, FAR, W):
-        go_to(intercept, ledger, at)
-        value, inner, gradient = plain(kind, at, intercept.b)
+        problem.restart(at)
+        value, inner, gradient = plain(name, at, intercept.b)
         np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
         assert intercept.objective == pytest.approx(value, rel=1e-12)
         assert intercept.inner == pytest.approx(inner, rel=1e-9, abs=1e-9)
-
-
-def test_the_mean_is_best_for_least_squares_in_one_step(intercept_of: Build) -> None:
-    intercept, ledger = intercept_of("ls", "implicit")
-    for at in (W, FAR):
-        ledger.rounds.clear()
-        go_to(intercept, ledger, at)
-        np.testing.assert_allclose(intercept.b, TARGETS["ls"].mean(axis=0), atol=1e-12)
-        assert methods(ledger).count("shift") <= 1
-
-
-@pytest.mark.parametrize(("kind", "form"), FORMS)
-def test_where_b_is_best_it_does_not_move(kind: str, form: str, intercept_of: Build) -> None:
-    intercept, ledger = intercept_of(kind, form)
-    go_to(intercept, ledger, W)
     b = intercept.b.copy()
-    ledger.rounds.clear()
-    intercept.settle()
-    assert methods(ledger) == ["balance"]
+    assert methods_of(problem, intercept.settle) == ["balance"]
     np.testing.assert_array_equal(intercept.b, b)
 
 
-@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
-def test_a_b_nearby_takes_few_rounds(form: str, intercept_of: Build) -> None:
-    intercept, ledger = intercept_of("mn", form)
-    go_to(intercept, ledger, W)
+def test_the_mean_is_best_for_least_squares_in_one_step(build: Build) -> None:
+    problem, intercept = build("least squares")
+    for at in (W, FAR):
+        methods = methods_of(problem, lambda at=at: problem.restart(at))  # type: ignore[misc]
+        np.testing.assert_allclose(intercept.b, TARGETS["least squares"].mean(axis=0), atol=1e-12)
+        assert methods.count("shift") <= 1
+
+
+@pytest.mark.parametrize("form", SCORES)
+def test_a_b_nearby_takes_few_rounds(build: Build, form: str) -> None:
+    problem, _ = build("multinomial", form)
+    problem.restart(W)
     nearby = LowRankMatrix(W.U, 1.001 * W.s, W.V)
-    ledger.rounds.clear()
-    go_to(intercept, ledger, nearby)
-    assert methods(ledger).count("shift") <= 8
+    assert methods_of(problem, lambda: problem.restart(nearby)).count("shift") <= 8
 
 
 @pytest.mark.parametrize("far", [-30.0, 30.0])
-def test_a_start_far_from_the_best_is_left(far: float, intercept_of: Build) -> None:
-    intercept, ledger = intercept_of("mn", "implicit")
+def test_a_start_far_from_the_best_is_left(build: Build, far: float) -> None:
+    problem, intercept = build("multinomial")
     intercept.b = np.array([far, -far, 0.0, far])
-    go_to(intercept, ledger, W)
-    np.testing.assert_allclose(plain("mn", W, intercept.b)[2], 0.0, atol=1e-5)
+    problem.restart(W)
+    np.testing.assert_allclose(plain("multinomial", W, intercept.b)[2], 0.0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "form"), FORMS)
-def test_a_run_that_goes_on_takes_the_same_steps(kind: str, form: str, intercept_of: Build) -> None:
-    (first, ledger), (second, other) = intercept_of(kind, form), intercept_of(kind, form)
-    go_to(first, ledger, W)
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_a_run_that_goes_on_takes_the_same_steps(build: Build, name: str, form: str) -> None:
+    (problem, first), (other, second) = build(name, form), build(name, form)
+    problem.restart(W)
     second.restore(first.memory())
     assert (second.objective, second.inner) == (first.objective, first.inner)
-    for intercept, workers in ((first, ledger), (second, other)):
-        workers.rounds.clear()
-        go_to(intercept, workers, FAR)
+    here, there = (methods_of(one, lambda p=one: p.restart(FAR)) for one in (problem, other))  # type: ignore[misc]
     np.testing.assert_array_equal(second.b, first.b)
-    assert methods(other) == methods(ledger)
+    assert here == there
 
 
-def test_numbers_that_are_not_finite_are_named(intercept_of: Build) -> None:
-    intercept, ledger = intercept_of("ls", "implicit")
+def test_numbers_that_are_not_finite_are_named(build: Build) -> None:
+    problem, intercept = build("least squares")
     intercept.b = np.full(M, 1e200)
     with (
         np.errstate(over="ignore"),
         pytest.raises(ArithmeticError, match="objective or its gradient is not"),
     ):
-        go_to(intercept, ledger, W)
+        problem.restart(W)

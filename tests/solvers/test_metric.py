@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dfwtrace import LeastSquares, LocalEngine, LowRankMatrix, Multinomial, solve
-from dfwtrace.data.rows import ArrayRows
-from dfwtrace.engines import Ledger
+import dfwtrace as dt
 from dfwtrace.solvers import Problem
 from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
-from dfwtrace.tasks import ScoresTask, ShardProgram
 
 Array = npt.NDArray[np.float64]
+Build = Callable[..., Problem]
 D, M = 30, 4
 
 
@@ -62,38 +59,28 @@ def test_other_factors_of_the_same_matrix_give_the_same_step() -> None:
     np.testing.assert_allclose(other, turned(step), rtol=1e-9, atol=1e-12)
 
 
-@contextmanager
-def problem_with(X: Array, task: ScoresTask, form: str, tells: bool = True) -> Iterator[Problem]:
-    shape = (X.shape[1], M)
-    y = np.ones((len(X), M)) if task.name == "least squares" else np.arange(len(X)) % M
-    rows = ArrayRows.examined(X, y, task.examine)
-    workers = LocalEngine(3, 1).start(ShardProgram(task.represent(form), shape), rows)
-    try:
-        ledger = Ledger(workers, workers.shard_rows)
-        problem = Problem(ledger, shape, 1.0, tells_curvature=tells)
-        problem.restart(LowRankMatrix.zeros(shape))
-        yield problem
-    finally:
-        workers.close()
+def problem_with(problem_of: Build, X: Array, name: str, form: str = "implicit") -> Problem:
+    y: Any = np.ones((len(X), M)) if name == "least squares" else np.arange(len(X)) % M
+    problem = problem_of(name, X, y, representation=form)
+    problem.restart(dt.LowRankMatrix.zeros(problem.shape))
+    return problem
 
 
 @pytest.mark.parametrize(
-    ("task", "form"),
+    ("name", "form"),
     [
-        (LeastSquares(), "gram"),
-        (LeastSquares(), "implicit"),
-        (Multinomial(), "implicit"),
-        (Multinomial(), "factored"),
+        ("least squares", "gram"),
+        ("least squares", "implicit"),
+        ("multinomial", "implicit"),
+        ("multinomial", "factored"),
     ],
-    ids=str,
 )
-def test_the_features_that_stick_out_are_found(task: ScoresTask, form: str) -> None:
+def test_the_features_that_stick_out_are_found(problem_of: Build, name: str, form: str) -> None:
     rng = np.random.default_rng(0)
     scale = np.ones(D)
     scale[[3, 11]] = 20.0, 8.0
     X = rng.standard_normal((400, D)) * scale
-    with problem_with(X, task, form) as problem:
-        directions, excess = stiffness(problem)
+    directions, excess = stiffness(problem_with(problem_of, X, name, form))
     np.testing.assert_allclose(directions.T @ directions, np.eye(directions.shape[1]), atol=1e-12)
     values, vectors = np.linalg.eigh(X.T @ X)
     for place in (-1, -2):
@@ -103,22 +90,28 @@ def test_the_features_that_stick_out_are_found(task: ScoresTask, form: str) -> N
     assert excess[:-2].max() < 2.0
 
 
-@pytest.mark.parametrize(
-    ("X", "tells"),
-    [(np.zeros((20, D)), True), (np.ones((20, D)), False), (np.full((20, D), 1e160), True)],
-    ids=["no features", "no word of the curvature", "no number for the curvature"],
-)
+class Uncurved(dt.Task[Any]):
+    """Zero everywhere, and no word of its curvature."""
+
+    def stats(self, shard: dt.Shard, W: dt.LowRankMatrix) -> Any:
+        return {"grad": np.zeros(W.shape)}
+
+
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_where_nothing_is_known_no_direction_is_stiff(X: Array, tells: bool) -> None:
-    with problem_with(X, Multinomial(), "implicit", tells) as problem:
+def test_where_nothing_is_known_no_direction_is_stiff(problem_of: Build) -> None:
+    """No features, no number for the curvature, and a task that does not say."""
+    for problem in (
+        problem_with(problem_of, np.zeros((20, D)), "multinomial"),
+        problem_with(problem_of, np.full((20, D), 1e160), "multinomial"),
+        problem_of(Uncurved(), np.ones((20, D)), np.ones((20, M))),
+    ):
         directions, excess = stiffness(problem)
-    assert directions.shape == (D, 0)
-    assert excess.shape == (0,)
+        assert (directions.shape, excess.shape) == ((D, 0), (0,))
 
 
-def test_no_direction_is_taken_for_endlessly_stiff() -> None:
-    with problem_with(np.outer(np.arange(20.0), np.ones(3)), Multinomial(), "implicit") as problem:
-        _, excess = stiffness(problem)
+def test_no_direction_is_taken_for_endlessly_stiff(problem_of: Build) -> None:
+    X = np.outer(np.arange(20.0), np.ones(3))
+    _, excess = stiffness(problem_with(problem_of, X, "multinomial"))
     np.testing.assert_allclose(excess.max(), 999.0)
 
 
@@ -128,7 +121,6 @@ def test_features_of_different_size_take_few_epochs() -> None:
     X = rng.standard_normal((300, 20))
     X[:, 0] = 40.0
     y = (X[:, 1:] @ rng.standard_normal((19, 6))).argmax(axis=1)
-    options: Any = {"radius": 20.0, "solver": "accelerated", "tol": 1e-6, "epochs": 1000}
-    result = solve(Multinomial(6), X, y, **options)
+    result = dt.solve(dt.Multinomial(6), X, y, radius=20.0, solver="accelerated", tol=1e-6)
     assert result.status == "optimal"
     assert len(result.history) <= 120

@@ -1,12 +1,23 @@
 """Projections onto the trace-norm ball through blocks of vectors, against dense SVDs."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dfwtrace.solvers.projection import View, norm_on, spectral_norm, threshold
+from dfwtrace import LeastSquares, LowRankMatrix, solve
+from dfwtrace.solvers import Problem
+from dfwtrace.solvers.projection import (
+    View,
+    norm_on,
+    onto_simplex,
+    outside_span,
+    spectral_norm,
+)
 
 Array = npt.NDArray[np.float64]
 D, M = 7, 5
@@ -17,7 +28,7 @@ def random_matrix(seed: int, d: int = D, m: int = M) -> Array:
 
 
 def project(Z: Array, radius: float) -> Array:
-    """By bisection for θ, so that it owes nothing to `threshold`."""
+    """By bisection for θ, so that it owes nothing to `onto_simplex`."""
     U, s, Vt = np.linalg.svd(Z, full_matrices=False)
     if s.sum() <= radius:
         return Z
@@ -32,27 +43,49 @@ def view_of(W: Array, G: Array, Q: Array) -> View:
     return View(Q, W.T @ Q, G.T @ Q)
 
 
-@given(
-    st.lists(st.floats(0.0, 1e3), min_size=1, max_size=12),
-    st.floats(1e-3, 1e4),
-)
-def test_what_is_above_the_threshold_sums_up_to_the_radius(
-    values: list[float], radius: float
-) -> None:
+HUGE = st.one_of(st.floats(0.0, 1e3), st.floats(0.0, 1e20), st.floats(1e17, 1e17 + 1e3))
+
+
+@given(st.lists(HUGE, min_size=1, max_size=12), st.floats(1e-3, 1e4))
+def test_values_on_the_simplex_add_up_to_the_radius(values: list[float], radius: float) -> None:
+    """All of them less one θ, or zero: also where s - θ would have lost its digits."""
     s = np.sort(np.array(values))[::-1]
-    theta = threshold(s, radius)
-    above = np.maximum(s - theta, 0.0).sum()
-    assert theta >= 0.0
+    moved = onto_simplex(s, radius)
+    assert np.all(moved >= 0.0)
+    assert moved.sum() <= radius * (1.0 + 1e-12)
     if s.sum() <= radius:
-        assert theta == 0.0
-    else:
-        assert above == pytest.approx(radius, rel=1e-9, abs=1e-9 * s[0])
+        np.testing.assert_array_equal(moved, s)
+        return
+    assert moved.sum() >= radius * (1.0 - 1e-12)
+    kept = moved > 0.0
+    lost = s[0] - moved[0]  # θ
+    np.testing.assert_allclose(s[0] - s[kept], moved[0] - moved[kept], atol=1e-12 * radius)
+    assert np.all(s[~kept] <= lost + 1e-12 * (lost + radius))
 
 
 def test_equal_values_are_cut_alike() -> None:
-    assert threshold(np.full(4, 2.0), 4.0) == 1.0
-    assert threshold(np.array([5.0]), 1.0) == 4.0
-    assert threshold(np.zeros(3), 1.0) == 0.0
+    np.testing.assert_array_equal(onto_simplex(np.full(4, 2.0), 4.0), np.ones(4))
+    np.testing.assert_array_equal(onto_simplex(np.array([5.0]), 1.0), [1.0])
+    np.testing.assert_array_equal(onto_simplex(np.zeros(3), 1.0), np.zeros(3))
+    np.testing.assert_array_equal(onto_simplex(np.full(4, 1e20), 1e-3), np.full(4, 2.5e-4))
+
+
+@given(
+    st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    st.floats(-5.0, 20.0).map(lambda power: 10.0**power),
+    st.floats(-3.0, 4.0).map(lambda power: 10.0**power),
+    st.sampled_from([0.5, 0.99, 1.0]),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_step_stays_in_the_ball_however_large_the_gradient(
+    shape: tuple[int, int], size: float, radius: float, share: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    W, G = project(rng.standard_normal(shape), radius), size * rng.standard_normal(shape)
+    step = view_of(W, G, np.eye(shape[0])).step(0.1, radius, share)
+    assert np.isfinite(step.W.to_dense()).all()
+    assert step.W.trace_norm <= radius * (1.0 + 1e-9)
+    assert step.slope <= 1e-9 * size * radius  # downhill, or not at all
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (5, 7), (6, 6), (4, 1), (1, 4), (1, 1)])
@@ -91,6 +124,23 @@ def test_a_view_of_the_leading_vectors_is_enough() -> None:
     assert abs(spare @ V[:, 2]) == pytest.approx(1.0)
     short = view_of(zero, -Z, U[:, :2]).step(1.0, 30.0)
     assert not short.complete
+
+
+def test_that_the_least_value_is_cut_off_proves_nothing() -> None:
+    """Seen from span(e₂, e₃), diag(10, 5, 0) lacks its largest value."""
+    Z, zero = np.diag([10.0, 5.0, 0.0]), np.zeros((3, 3))
+    step = view_of(zero, -Z, np.eye(3)[:, 1:]).step(1.0, 3.0)
+    assert step.complete  # a sign, no more
+    np.testing.assert_allclose(step.W.to_dense(), np.diag([0.0, 3.0, 0.0]), atol=1e-12)
+    np.testing.assert_allclose(project(Z, 3.0), np.diag([3.0, 0.0, 0.0]), atol=1e-12)
+    # A run that begins there finds the missing direction, and its certificate holds.
+    start = LowRankMatrix(np.eye(3)[:, 1:2], [3.0], np.eye(3)[:, 1:2])
+    for form in LeastSquares.representations:
+        options: Any = {"solver": "accelerated", "tol": 1e-9, "representation": form}
+        result = solve(LeastSquares(), np.eye(3), Z, radius=3.0, start=start, **options)
+        assert result.status == "optimal"
+        np.testing.assert_allclose(result.W.to_dense(), np.diag([3.0, 0.0, 0.0]), atol=1e-3)
+        assert 0.0 <= result.objective - 37.0 <= result.gap
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 0.99, 1.0])
@@ -148,3 +198,23 @@ def test_norm_on_no_span_is_zero() -> None:
     assert norm_on(np.zeros((D, 0)), np.zeros((M, 0))) == 0.0
     assert norm_on(np.zeros((D, 2)), np.zeros((M, 2))) == 0.0
     assert spectral_norm(np.zeros((D, 0))) == 0.0
+
+
+@pytest.mark.parametrize("form", ["gram", "implicit"])
+@pytest.mark.parametrize("orthonormal", [True, False])
+def test_what_lies_beyond_the_known_vectors_is_found(
+    problem_of: Callable[..., Problem], form: str, orthonormal: bool
+) -> None:
+    """½‖W - Y‖² has the gradient -Y at zero; of its singular vectors the first three are known."""
+    (d, m), rng = (9, 7), np.random.default_rng(0)
+    U, V = (np.linalg.qr(rng.standard_normal((size, m))).Q for size in (d, m))
+    Y = (U * [20.0, 8.9, 8.8, 8.7, 8.6, 1.0, 0.5]) @ V.T
+    known = V[:, :3] if orthonormal else V[:, :3] @ rng.standard_normal((3, 4))
+    problem = problem_of("least squares", np.eye(d), Y, representation=form)
+    problem.restart(LowRankMatrix.zeros((d, m)))
+    found = outside_span(problem.gradient, known, rng.standard_normal((m, 2)), 3)
+    first = outside_span(problem.gradient, known[:, :0], rng.standard_normal((m, 1)), 20)
+    np.testing.assert_allclose(abs(first[:, 0] @ V[:, 0]), 1.0, atol=1e-2)
+    np.testing.assert_allclose(found.T @ found, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(found.T @ V[:, :3], 0.0, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(found.T @ V[:, 3:5], axis=0), 1.0, atol=1e-3)

@@ -13,7 +13,7 @@ from dfwtrace.api import solve
 from dfwtrace.cli import options as shared
 from dfwtrace.cli.output import Output
 from dfwtrace.engines import LocalEngine
-from dfwtrace.report.numbers import duration
+from dfwtrace.report import duration
 from dfwtrace.tasks import LeastSquares, Multinomial
 
 _SHARDS = 4

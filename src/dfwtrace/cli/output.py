@@ -17,10 +17,10 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemaining
 from rich.table import Table
 
 from dfwtrace.cli.guard import visible
-from dfwtrace.report.numbers import counted as counted
-from dfwtrace.report.numbers import duration as duration
-from dfwtrace.report.numbers import number as number
-from dfwtrace.report.numbers import size as size
+from dfwtrace.report import counted as counted
+from dfwtrace.report import duration as duration
+from dfwtrace.report import number as number
+from dfwtrace.report import size as size
 from dfwtrace.result import Record
 from dfwtrace.solvers.progress import Aim, shown_by
 

@@ -110,6 +110,16 @@ def default_shards(n_bytes: int) -> int:
     return 8 if n_bytes >= _BYTES_WORTH_SHARDS else 1
 
 
+def random_folds(shard: Shard, n_folds: int, seed: int, before: int = 0) -> Array:
+    """The fold of every row: at random, with sizes that differ by one at most.
+
+    `before` is the number of rows in the shards before this one: its first row goes to the fold
+    after their last, so that the folds of all shards together are balanced too.
+    """
+    rng = np.random.default_rng([seed, 0xF01D, shard.index])
+    return (before + rng.permutation(shard.n_rows)) % n_folds
+
+
 def slice_rows(X: Matrix, start: int, stop: int) -> Matrix:
     """Rows start..stop of a dense or CSR matrix, without copying the numbers."""
     if not sp.issparse(X):

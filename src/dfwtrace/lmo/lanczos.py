@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.golub_kahan import GolubKahan, Pair
 from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.lmo.iterative import IterativeLMO, IterativeOracle
-from dfwtrace.lmo.schedules import Constant, Schedule
-from dfwtrace.lmo.setting import Setting
+from dfwtrace.lmo.iterative import IterativeLMO
+from dfwtrace.lmo.schedules import Constant, PowerRun, Schedule
 
 
 @dataclass(frozen=True)
@@ -37,23 +36,18 @@ class Lanczos(IterativeLMO):
 
     schedule: Schedule = field(default_factory=lambda: Constant(4))
 
-    def begin(self, setting: Setting) -> LanczosOracle:
-        return LanczosOracle(self, setting)
-
-
-class LanczosOracle(IterativeOracle):
-    """Lanczos within one run."""
-
-    def iterate(self, gradient: GradientOperator, t: int, v: FloatArray) -> Pair | None:
-        self.seen.sigmas = []
+    def iterate(
+        self, gradient: GradientOperator, t: int, v: FloatArray, run: PowerRun
+    ) -> Pair | None:
+        run.sigmas = []
         process = GolubKahan(gradient.times, gradient.transpose_times, v)
         while not process.run(1).exhausted:
-            self.seen.sigmas.append(float(process.singular_values()[0]))
-            if self.schedule.enough(t, process.steps, self.seen):
+            run.sigmas.append(float(process.singular_values()[0]))
+            if self.schedule.enough(t, process.steps, run):
                 break
         if process.steps == 0:
             return None
         if self.schedule.observes_ratio:
             values = process.singular_values()
-            self.seen.ratios.append(float(values[1] / values[0]) if values.size > 1 else 0.0)
+            run.ratios.append(float(values[1] / values[0]) if values.size > 1 else 0.0)
         return process.top_pair()

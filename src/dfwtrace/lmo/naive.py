@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.sparse.linalg import svds
@@ -11,14 +10,14 @@ from scipy.sparse.linalg import svds
 from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.golub_kahan import Pair
 from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.lmo.setting import Setting, zero_pair
+from dfwtrace.lmo.setting import LMO, Oracle, Setting, zero_pair
 
 # Up to here a full SVD is as fast as ARPACK, and it has no special cases.
 _SMALL = 64
 
 
 @dataclass(frozen=True)
-class Naive:
+class Naive(LMO):
     """The exact oracle, a baseline of the paper: N·d·m numbers in 1 round.
 
     Examples
@@ -30,30 +29,16 @@ class Naive:
     [384, 384, 384]
     """
 
-    needs: ClassVar[tuple[str, ...]] = ()
-    local: ClassVar[bool] = False
-    gathers: ClassVar[bool] = True
+    @property
+    def gathers(self) -> bool:
+        return True
 
-    def mean_products(self, epochs: int) -> float:
-        """None: the gradient is gathered."""
-        return 0.0
+    def begin(self, setting: Setting) -> Oracle:
+        def top_pair(gradient: GradientOperator, t: int) -> Pair:
+            G = gradient.gather()
+            return _top_pair(G, setting.random_start(t)) if G.any() else zero_pair(G.shape)
 
-    def begin(self, setting: Setting) -> NaiveOracle:
-        """The oracle of one run."""
-        return NaiveOracle(setting)
-
-
-class NaiveOracle:
-    """Naive-DFW within one run."""
-
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-
-    def __call__(self, gradient: GradientOperator, t: int) -> Pair:
-        G = gradient.gather()
-        if not G.any():
-            return zero_pair(gradient.shape)
-        return _top_pair(G, self._setting.random_start(t))
+        return top_pair
 
 
 def _top_pair(G: FloatArray, start: FloatArray) -> Pair:

@@ -10,9 +10,9 @@ import numpy as np
 from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.golub_kahan import Pair
 from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.lmo.iterative import IterativeLMO, IterativeOracle
-from dfwtrace.lmo.schedules import Log, Schedule
-from dfwtrace.lmo.setting import Setting, unit
+from dfwtrace.lmo.iterative import IterativeLMO
+from dfwtrace.lmo.schedules import Log, PowerRun, Schedule
+from dfwtrace.lmo.setting import unit
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,10 @@ class Power(IterativeLMO):
 
     schedule: Schedule = field(default_factory=Log)
 
-    def begin(self, setting: Setting) -> PowerOracle:
-        return PowerOracle(self, setting)
-
-
-class PowerOracle(IterativeOracle):
-    """The power method within one run."""
-
-    def iterate(self, gradient: GradientOperator, t: int, v: FloatArray) -> Pair | None:
-        self.seen.sigmas = []
+    def iterate(
+        self, gradient: GradientOperator, t: int, v: FloatArray, run: PowerRun
+    ) -> Pair | None:
+        run.sigmas = []
         images: list[tuple[FloatArray, FloatArray]] = []
         for k in count(1):
             product = gradient.times(v)  # Σ_j ∇F_j v_k
@@ -56,11 +51,11 @@ class PowerOracle(IterativeOracle):
             if length == 0.0:
                 return None
             v, sigma = unit(gradient.transpose_times(u))  # Σ_j ∇F_jᵀ u_{k+1}
-            self.seen.sigmas.append(sigma)
-            if self.schedule.enough(t, k, self.seen):
+            run.sigmas.append(sigma)
+            if self.schedule.enough(t, k, run):
                 break
         if self.schedule.observes_ratio:
-            self.seen.ratios.append(_observed_ratio(images))
+            run.ratios.append(_observed_ratio(images))
         return Pair(u, v, sigma, k)
 
 

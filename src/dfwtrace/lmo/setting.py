@@ -1,7 +1,8 @@
-"""What an oracle may know of the run that it serves."""
+"""What an oracle is, and what it may know of the run that it serves."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -67,30 +68,42 @@ class RememberingOracle(Protocol):
     """An oracle whose next pairs depend on earlier epochs; a checkpoint keeps its memory."""
 
     def memory(self) -> Memory:
-        """What a resumed run must know: numbers, arrays, and lists and dictionaries of them."""
+        """What a resumed run must know."""
 
     def restore(self, memory: Memory) -> None:
         """Continue from there."""
 
 
-class LMO(Protocol):
-    """An oracle's settings. A run begins one with `begin`, so that settings can be used again."""
+class LMO(ABC):
+    """An oracle's settings, which can be used for many runs.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> dt.lmo.Naive().gathers, dt.lmo.SVA().local
+    (True, True)
+    """
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Methods beyond the products that the task must have."""
+        return ()
 
     @property
     def local(self) -> bool:
-        """True if the oracle needs the shards' own gradients, not only at their sum."""
+        """Whether the shards' own gradients are needed, not only their sum."""
+        return False
 
     @property
     def gathers(self) -> bool:
-        """True if the oracle gathers the dense gradient."""
+        """Whether the dense gradient is gathered."""
+        return False
 
     def mean_products(self, epochs: int) -> float:
         """Mean number of products with a gradient in an epoch, for the cost model."""
+        return 0.0
 
+    @abstractmethod
     def begin(self, setting: Setting) -> Oracle:
         """The oracle of one run."""
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.golub_kahan import Pair
 from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.lmo.setting import Setting, unit, zero_pair
+from dfwtrace.lmo.setting import LMO, Oracle, Setting, unit, zero_pair
 from dfwtrace.validation import describe
 
 _SIGNS = ("largest-entry", "agreement")
 
 
 @dataclass(frozen=True)
-class SVA:
+class SVA(LMO):
     """Singular vector averaging, a baseline of the paper: N(d+m) numbers in 1 round.
 
     Its pair comes without a value of uᵀGv; `sigma` is NaN in the history unless a line search
@@ -40,9 +39,6 @@ class SVA:
     """
 
     signs: str = "largest-entry"
-    needs: ClassVar[tuple[str, ...]] = ()
-    local: ClassVar[bool] = True
-    gathers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.signs not in _SIGNS:
@@ -50,26 +46,20 @@ class SVA:
                 f"signs must be one of {', '.join(_SIGNS)}, got {describe(self.signs)}."
             )
 
+    @property
+    def local(self) -> bool:
+        return True
+
     def mean_products(self, epochs: int) -> float:
-        """A guess: each shard iterates until its pair stops improving."""
-        return 40.0
+        return 40.0  # a guess: each shard iterates until its pair stops improving
 
-    def begin(self, setting: Setting) -> SVAOracle:
-        """The oracle of one run."""
-        return SVAOracle(setting, self.signs)
+    def begin(self, setting: Setting) -> Oracle:
+        def average(gradient: GradientOperator, t: int) -> Pair:
+            u, v = averaged_pair(gradient, setting.seed, self.signs)
+            known = u.any() and v.any()
+            return Pair(u, v, float("nan"), 0) if known else zero_pair(gradient.shape)
 
-
-class SVAOracle:
-    """SVA within one run."""
-
-    def __init__(self, setting: Setting, signs: str) -> None:
-        self._seed, self._signs = setting.seed, signs
-
-    def __call__(self, gradient: GradientOperator, t: int) -> Pair:
-        u, v = averaged_pair(gradient, self._seed, self._signs)
-        if not (u.any() and v.any()):
-            return zero_pair(gradient.shape)
-        return Pair(u, v, float("nan"), 0)
+        return average
 
 
 def averaged_pair(

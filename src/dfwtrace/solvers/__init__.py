@@ -3,9 +3,9 @@
 from dfwtrace.solvers.accelerated import accelerated
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
 from dfwtrace.solvers.intercept import Intercept
-from dfwtrace.solvers.problem import Iterate, Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
 from dfwtrace.solvers.runner import Callback, Runner, StoppingCriteria
-from dfwtrace.solvers.solver import Accelerated, FrankWolfe, Resumed, Solver, resolve
+from dfwtrace.solvers.solver import Accelerated, FrankWolfe, Solver, resolve
 
 __all__ = [
     "Accelerated",
@@ -14,9 +14,9 @@ __all__ = [
     "Intercept",
     "Iterate",
     "Problem",
-    "Resumed",
     "Runner",
     "Solver",
+    "Start",
     "StoppingCriteria",
     "Value",
     "accelerated",

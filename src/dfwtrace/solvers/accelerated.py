@@ -16,8 +16,8 @@ from dfwtrace._typing import Memory
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.factor_steps import FactorSteps
-from dfwtrace.solvers.problem import Iterate, Problem, Tangent, Value
-from dfwtrace.solvers.projection import Step, View, explore, norm_on, outside_span
+from dfwtrace.solvers.problem import Iterate, Problem, Start, Tangent, Value
+from dfwtrace.solvers.projection import ProjectedStep, View, explore, norm_on, outside_span
 
 # Directions explored beyond those of W: this number, and a quarter of W's rank.
 _EXTRA = 8
@@ -42,35 +42,16 @@ _STEEPEST = 1e12
 _PATIENCE = 40
 
 
-def accelerated(
-    problem: Problem,
-    W: LowRankMatrix,
-    start: Value,
-    epochs: int,
-    target: float = 0.0,
-    first: int = 0,
-    memory: Memory | None = None,
-) -> Iterator[Iterate]:
-    """Yield W_1, W_2, … from W, where the shards' states and `start` are.
-
-    `target` is the gap that is sought. Ends early if nothing lowers F beyond its rounding error. A
-    resumed run has `first` epochs behind it, and a memory of them.
-    """
+def accelerated(problem: Problem, start: Start) -> Iterator[Iterate]:
+    """Yield W_1, W_2, … from the start; end early if nothing lowers F beyond its rounding error."""
     # A memory is read before the first step, where a checkpoint that lacks something is refused.
-    resumed = None if memory is None else _Descent(problem, W, start, target, memory)
-    return _iterates(resumed, problem, W, start, target, range(first, epochs))
+    resumed = None if start.memory is None else _Descent(problem, start)
+    return _iterates(resumed, problem, start)
 
 
-def _iterates(
-    resumed: _Descent | None,
-    problem: Problem,
-    W: LowRankMatrix,
-    start: Value,
-    target: float,
-    epochs: range,
-) -> Iterator[Iterate]:
-    descent = resumed or _Descent(problem, W, start, target)
-    for t in epochs:
+def _iterates(resumed: _Descent | None, problem: Problem, start: Start) -> Iterator[Iterate]:
+    descent, W = resumed or _Descent(problem, start), start.W
+    for t in range(start.first, start.epochs):
         if not descent.step():
             descent.return_to(W)
             return
@@ -96,17 +77,10 @@ class _Descent:
         *("_without_progress", "_gamma"),
     )
 
-    def __init__(
-        self,
-        problem: Problem,
-        W: LowRankMatrix,
-        start: Value,
-        target: float,
-        memory: Memory | None = None,
-    ) -> None:
-        self._problem, self._target = problem, target
+    def __init__(self, problem: Problem, start: Start) -> None:
+        self._problem, self._target = problem, start.target
         self._rng = np.random.default_rng([problem.seed, 0xACC])
-        self._W, self._value = W, start
+        self._W, self._value = start.W, start.value
         self._sigma = 0.0
         self._point: BallPoint | None = None  # zero has no factors
         self._orthonormal = False  # the factors of W
@@ -120,10 +94,10 @@ class _Descent:
         self._explored_objective = np.inf
         self._without_progress = 0
         self._gamma, self._explorations = 0.0, 0
-        if memory is not None:
-            self._restore(memory)
-        elif W.rank:
-            self._accept(evaluate_at(problem, W), 0.0)
+        if start.memory is not None:
+            self._restore(start.memory)
+        elif start.W.rank:
+            self._accept(evaluate_at(problem, start.W), 0.0)
             self._orthonormal = True
 
     def iterate(self, epoch: int) -> Iterate:
@@ -275,7 +249,7 @@ class _Descent:
 
     # Steps
 
-    def _projected(self, view: View) -> Step:
+    def _projected(self, view: View) -> ProjectedStep:
         """The projection of W - G/L, but for directions that it gains little from.
 
         Far from the optimum there are many, and each of them makes the passes more expensive.
@@ -344,6 +318,6 @@ class _Descent:
         self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
 
 
-def _curvature(step: Step, gain: float) -> float:
+def _curvature(step: ProjectedStep, gain: float) -> float:
     """Of F along a step: F(W⁺) = F(W) + ⟨G, W⁺ - W⟩ + ½·curvature·‖W⁺ - W‖²."""
     return 2.0 * (-gain - step.slope) / step.squared if step.squared > 0.0 else 0.0

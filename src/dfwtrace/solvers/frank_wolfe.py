@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.linalg.lowrank import RankOne
 from dfwtrace.lmo import Oracle, RememberingOracle
-from dfwtrace.solvers.problem import Iterate, Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Start
 from dfwtrace.solvers.steps import Step, within_unit_interval
 
 #: Epochs after which the atoms are compressed and the states built from W: neither rounding errors
@@ -15,21 +15,10 @@ from dfwtrace.solvers.steps import Step, within_unit_interval
 REBUILT_EVERY = 100
 
 
-def frank_wolfe(
-    problem: Problem,
-    W: LowRankMatrix,
-    start: Value,
-    oracle: Oracle,
-    step: Step,
-    epochs: int,
-    first: int = 0,
-) -> Iterator[Iterate]:
-    """Yield W_1, W_2, … from W, where the shards' states and `start` are; end early if ∇F = 0.
-
-    A resumed run has `first` epochs behind it.
-    """
-    inner = start.inner
-    for t in range(first, epochs):
+def frank_wolfe(problem: Problem, start: Start, oracle: Oracle, step: Step) -> Iterator[Iterate]:
+    """Yield W_1, W_2, … from the start; end early if ∇F = 0."""
+    W, (_, inner) = start.W, start.value
+    for t in range(start.first, start.epochs):
         with problem.counted_for_oracle():
             u, v, sigma, iterations = oracle(problem.gradient, t)  # lines 4-10: σ ≈ σ₁(∇F(W_t))
         if sigma == 0.0:

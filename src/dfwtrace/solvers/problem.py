@@ -43,6 +43,21 @@ class Tangent(NamedTuple):
     transposed: FloatArray
 
 
+class Start(NamedTuple):
+    """Where a run begins, and what it aims at.
+
+    W and its value are where the shards' states are; `target` is the gap aimed at. A resumed run
+    has `first` epochs behind it, and what the iterate after them remembered.
+    """
+
+    W: LowRankMatrix
+    value: Value
+    epochs: int
+    target: float = 0.0
+    first: int = 0
+    memory: Memory | None = None
+
+
 class Iterate(NamedTuple):
     """What a solver yields after every epoch: W, F(W), ⟨W, ∇F(W)⟩, and how it got there.
 

@@ -13,40 +13,26 @@ from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.problem import Tangent
 
 
-def threshold(s: FloatArray, radius: float) -> float:
-    """θ ≥ 0 with Σ max(s - θ, 0) = radius, or 0 if Σ s is below it; s is sorted, largest first.
+def onto_simplex(s: FloatArray, radius: float) -> FloatArray:
+    """max(s - θ, 0) with the least θ ≥ 0 for which they add up to at most radius.
+
+    s is sorted, largest first. What is kept is less than the radius below the largest value, so
+    that differences to it lose no digits, however large s is.
 
     Examples
     --------
     >>> import numpy as np
-    >>> threshold(np.array([3.0, 2.0, 0.5]), 3.0)
-    1.0
-    """
-    if s.sum() <= radius:
-        return 0.0
-    candidates = (np.cumsum(s) - radius) / np.arange(1, s.size + 1)
-    # Sums in another order may differ by their rounding: it is not to be below zero for that.
-    return max(0.0, float(candidates[np.flatnonzero(s > candidates)[-1]]))
-
-
-def shrunk(s: FloatArray, theta: float, radius: float) -> FloatArray:
-    """s - θ, also where the difference of large numbers loses its digits.
-
-    θ = (Σs - radius)/k gives s_i - θ = (radius - Σ_j (s_j - s_i))/k, in which nothing cancels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> shrunk(np.array([1e17 + 32.0, 1e17]), 1e17, 33.0)
+    >>> onto_simplex(np.array([3.0, 2.0, 0.5]), 3.0)
+    array([2., 1., 0.])
+    >>> onto_simplex(np.array([1e17 + 32.0, 1e17]), 33.0)
     array([32.5,  0.5])
     """
-    values: FloatArray = s - theta
-    if theta == 0.0 or abs(values.sum() - radius) <= 1e-9 * radius:
-        return values
-    differences = (s[None, :] - s[:, None]).sum(axis=1)  # Σ_j (s_j - s_i)
-    exact: FloatArray = np.maximum((radius - differences) / s.size, 0.0)
-    exact *= min(1.0, radius / float(exact.sum()))
-    return exact
+    if s.sum() <= radius:
+        return s
+    below = s[0] - s
+    largest = (radius + np.cumsum(below)) / np.arange(1, s.size + 1)  # by how many are kept
+    top = largest[np.flatnonzero(below < largest)[-1]]
+    return np.asarray(np.clip(top - below, 0.0, s), np.float64)
 
 
 def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
@@ -70,7 +56,7 @@ def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
     return int(k[squared <= squared.min() + max(0.0, excess - rounding)][0])
 
 
-class Step(NamedTuple):
+class ProjectedStep(NamedTuple):
     """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖².
 
     `complete` if a direction of the view was cut off, or there are no more: a sign, not a proof,
@@ -92,14 +78,14 @@ class View:
     Q: FloatArray
     w: FloatArray
     g: FloatArray
-    _steps: dict[float, Step] = field(default_factory=dict, repr=False)
+    _steps: dict[float, ProjectedStep] = field(default_factory=dict, repr=False)
 
     @property
     def sigma(self) -> float:
         """σ₁ of the gradient in this view: a lower bound of σ₁(G)."""
         return spectral_norm(self.g)
 
-    def step(self, lipschitz: float, radius: float, share: float = 1.0) -> Step:
+    def step(self, lipschitz: float, radius: float, share: float = 1.0) -> ProjectedStep:
         """The projection of W - G/L, or the least rank with that `share` of what it promises.
 
         It is the projection within the view, and the exact one only if what the view lacks would
@@ -110,7 +96,7 @@ class View:
             self._steps[lipschitz] = self._step(lipschitz, radius, share)
         return self._steps[lipschitz]
 
-    def _step(self, lipschitz: float, radius: float, share: float) -> Step:
+    def _step(self, lipschitz: float, radius: float, share: float) -> ProjectedStep:
         M = self.w - self.g / lipschitz
         # The values that are kept are not much smaller than the largest: their squares will do.
         squares, left = np.linalg.eigh(M.T @ M)
@@ -125,17 +111,17 @@ class View:
 
     def _of_rank(
         self, most: int, radius: float, s: FloatArray, left: FloatArray, images: FloatArray
-    ) -> Step:
+    ) -> ProjectedStep:
         """The projection of the part of M that its first singular values make up."""
-        theta = threshold(s[:most], radius)
-        kept = (s > theta) & (np.arange(s.size) < most)
+        values = np.zeros_like(s)
+        values[:most] = onto_simplex(s[:most], radius)
+        kept = values > 0.0
         complete = not kept[-1] or s.size >= min(images.shape[0], self.Q.shape[0])
-        s, V = s[kept], images[:, kept] / s[kept]
-        values = shrunk(s, theta, radius)
+        values, V = values[kept], images[:, kept] / s[kept]
         W = LowRankMatrix(self.Q @ left[:, kept], values, V)
         change = (V * values) @ left[:, kept].T - self.w
         slope, squared = float(np.vdot(self.g, change)), float(np.vdot(change, change))
-        return Step(W, slope, squared, bool(complete), images[:, ~kept])
+        return ProjectedStep(W, slope, squared, bool(complete), images[:, ~kept])
 
 
 def spectral_norm(T: FloatArray) -> float:

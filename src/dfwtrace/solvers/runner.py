@@ -17,9 +17,9 @@ from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
-from dfwtrace.solvers.problem import Iterate, Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
 from dfwtrace.solvers.progress import Aim, Display, display
-from dfwtrace.solvers.solver import Resumed, Solver
+from dfwtrace.solvers.solver import Solver
 from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
 
 #: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
@@ -110,7 +110,7 @@ class Runner:
         """Minimise F over the ball from W."""
         problem, criteria, began = self._problem, self._criteria, self._began
         problem.prepare_run(radius, seed)
-        saved = resumed = None
+        saved = None
         reading: AbstractContextManager[None] = nullcontext()
         if self._checkpoint is not None:
             self._checkpoint_file = CheckpointFile(self._checkpoint, self._identity(W))
@@ -118,17 +118,17 @@ class Runner:
             reading = reading if saved is None else checkpoint_errors(self._checkpoint.path)
         with reading:
             if saved is None:
-                value = problem.begin(W)
+                start = Start(W, problem.begin(W), criteria.epochs)
             else:
                 problem.restore(saved["problem"])
-                W, value = saved["W"], Value(*saved["value"])
-                resumed = Resumed(len(saved["history"]), saved["solver"])
+                value, first = Value(*saved["value"]), len(saved["history"])
+                start = Start(saved["W"], value, criteria.epochs, 0.0, first, saved["solver"])
             at_zero = problem.objective_at_zero
             self._tol = None if criteria.tol is None else criteria.tol * abs(at_zero)
-            self._certify_below = target = self._tol or 0.0
-            self._W, self._value = W, value
-            self._best = _Point(value.objective, W, None, problem.b)
-            iterates = self._solver.iterates(problem, W, value, criteria.epochs, target, resumed)
+            self._certify_below = self._tol or 0.0
+            self._W, self._value = start.W, start.value
+            self._best = _Point(start.value.objective, start.W, None, problem.b)
+            iterates = self._solver.iterates(problem, start._replace(target=self._tol or 0.0))
             if saved is not None:
                 self._restore(saved)
         aim = Aim(criteria.epochs, self._tol, criteria.max_time, at_zero)

@@ -5,25 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from dfwtrace import lmo as oracles
-from dfwtrace._typing import Memory
-from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO, Constants, RememberingOracle
 from dfwtrace.solvers import steps
 from dfwtrace.solvers.accelerated import accelerated
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
-from dfwtrace.solvers.problem import Iterate, Problem, Value
+from dfwtrace.solvers.problem import Iterate, Problem, Start
 from dfwtrace.solvers.steps import Step
 from dfwtrace.validation import describe
-
-
-class Resumed(NamedTuple):
-    """A run that continues another: the epochs behind it, and what its iterate remembered."""
-
-    epochs: int
-    memory: Memory
 
 
 class Solver(ABC):
@@ -64,16 +55,8 @@ class Solver(ABC):
         """Mean number of products with a gradient in an epoch, for the cost model."""
 
     @abstractmethod
-    def iterates(
-        self,
-        problem: Problem,
-        W: LowRankMatrix,
-        start: Value,
-        epochs: int,
-        target: float,
-        resumed: Resumed | None = None,
-    ) -> Iterator[Iterate]:
-        """W_1, W_2, … from W, where the shards' states are; `target` is the gap aimed at."""
+    def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
+        """W_1, W_2, … from the start."""
 
 
 class FrankWolfe(Solver):
@@ -97,25 +80,15 @@ class FrankWolfe(Solver):
     def mean_products(self, epochs: int) -> float:
         return self.lmo.mean_products(epochs)
 
-    def iterates(
-        self,
-        problem: Problem,
-        W: LowRankMatrix,
-        start: Value,
-        epochs: int,
-        target: float,
-        resumed: Resumed | None = None,
-    ) -> Iterator[Iterate]:
-        setting, first = problem.setting(), 0
-        constants = None if resumed is None else resumed.memory.get("constants")
+    def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
+        setting, memory = problem.setting(), start.memory or {}
+        constants = memory.get("constants")
         if constants is not None:  # of where the run began
             setting = replace(setting, constants=lambda: Constants(*constants))
         oracle = self.lmo.begin(setting)
-        if resumed is not None:
-            first = resumed.epochs
-            if isinstance(oracle, RememberingOracle):
-                oracle.restore(resumed.memory)
-        return frank_wolfe(problem, W, start, oracle, self.step, epochs, first)
+        if memory and isinstance(oracle, RememberingOracle):
+            oracle.restore(memory)
+        return frank_wolfe(problem, start, oracle, self.step)
 
 
 class Accelerated(Solver):
@@ -133,17 +106,8 @@ class Accelerated(Solver):
     def mean_products(self, epochs: int) -> float:
         return 2.0
 
-    def iterates(
-        self,
-        problem: Problem,
-        W: LowRankMatrix,
-        start: Value,
-        epochs: int,
-        target: float,
-        resumed: Resumed | None = None,
-    ) -> Iterator[Iterate]:
-        first, memory = (0, None) if resumed is None else resumed
-        return accelerated(problem, W, start, epochs, target, first, memory)
+    def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
+        return accelerated(problem, start)
 
 
 def resolve(

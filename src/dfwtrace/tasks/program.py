@@ -77,22 +77,23 @@ class ShardProgram:
 
     def matvec(self, held: ShardState, V: Array) -> FloatArray:
         """∇F_j V for a vector or a block of vectors."""
-        if not self.task.supports("matvec"):
+        if held.n_rows and not self.task.supports("matvec"):
             return self.gradient(held) @ V
         return self._ask(held, self.task.matvec, (self.shape[0], *V.shape[1:]), V)
 
     def rmatvec(self, held: ShardState, U: Array) -> FloatArray:
         """∇F_jᵀ U for a vector or a block of vectors."""
-        if not self.task.supports("rmatvec"):
+        if held.n_rows and not self.task.supports("rmatvec"):
             return self.gradient(held).T @ U
         return self._ask(held, self.task.rmatvec, (self.shape[1], *U.shape[1:]), U)
 
     def gradient(self, held: ShardState) -> FloatArray:
         """∇F_j as a dense array."""
-        given = self.task.supports("gradient") or dense_gradient(held.state) is not None
-        if self.task.supports("matvec") and not given:
+        if held.n_rows == 0 or self.task.supports("gradient"):
+            return self._ask(held, self.task.gradient, self.shape)
+        if self.task.supports("matvec") and dense_gradient(held.state) is None:
             return self.matvec(held, np.eye(self.shape[1]))
-        return self._ask(held, self.task.gradient, self.shape)
+        return _reply(self.task.gradient(held.state), "grad", self.shape)
 
     def report(self, held: ShardState) -> FloatArray:
         """[F_j(W), ⟨W, ∇F_j(W)⟩], with NaN for what the task does not know."""
@@ -110,7 +111,7 @@ class ShardProgram:
             return np.zeros(size)
         reply = self.task.tangent(held.state)
         if reply is not None:
-            return _reply(reply, "tangent", (size,))
+            return _reply(reply, "task.tangent", (size,))
         right, left = self.matvec(held, W.V), self.rmatvec(held, W.U)
         value, inner = self.report(held)
         if np.isnan(inner):
@@ -185,7 +186,7 @@ class ShardProgram:
     ) -> FloatArray:
         if held.n_rows == 0:
             return np.zeros(shape)
-        return _reply(method(held.state, *args), method.__name__, shape)
+        return _reply(method(held.state, *args), f"task.{method.__name__}", shape)
 
 
 def _not_none(state: Any, method: str) -> Any:
@@ -194,12 +195,12 @@ def _not_none(state: Any, method: str) -> Any:
     return state
 
 
-def _reply(value: Any, method: str, shape: tuple[int, ...]) -> FloatArray:
+def _reply(value: Any, what: str, shape: tuple[int, ...]) -> FloatArray:
     """Every reply of a round is one dense float64 array; a custom task may err."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.shape != shape:
         kind = f"shape {array.shape}" if array.dtype.kind in "biuf" else type(value).__name__
-        raise TypeError(f"task.{method} must give a dense real array of shape {shape}, got {kind}.")
+        raise TypeError(f"{what} must give a dense real array of shape {shape}, got {kind}.")
     array = array.astype(np.float64, copy=False)
     # Without gaps, as a wire would carry it: BLAS may round differently for another layout.
     return array if array.flags.forc else np.ascontiguousarray(array)

@@ -214,9 +214,10 @@ class Task(Objective, Generic[State]):
         return self, Plan("own", "the task's own", {}, workload)
 
     def supports(self, method: str) -> bool:
-        """Whether the task defines this method itself."""
+        """Whether the task defines this method itself; None in its place takes it away."""
         kinds = type(self).__mro__
-        return any(method in vars(kind) for kind in (self, *kinds[: kinds.index(Task)]))
+        own = [vars(kind) for kind in (self, *kinds[: kinds.index(Task)]) if method in vars(kind)]
+        return bool(own) and own[0][method] is not None
 
     def precision(self, dtype: DType) -> float:
         """Relative rounding error of a shard's arithmetic on features of that type."""
@@ -288,11 +289,13 @@ def as_task(task: Any) -> Objective:
     for one, other in (("matvec", "rmatvec"), ("rmatvec", "matvec")):
         if one in own and other not in own:
             raise TypeError(f"task lacks the method {other!r}: products are needed on both sides.")
+    if any(vars(base).get("__slots__") for base in kind.__mro__):  # which would stay behind
+        raise TypeError("task must be a subclass of dfwtrace.Task, since its class has __slots__.")
     try:
         mixed = type(kind.__name__, (kind, Task), {"__reduce__": lambda self: (as_task, (task,))})
         adopted: Task[Any] = object.__new__(mixed)
-        adopted.__dict__.update(vars(task))
-    except TypeError as error:  # its class cannot be inherited from, or it has no attributes
+        adopted.__dict__ = vars(task)  # the same attributes, not a copy of them
+    except TypeError as error:  # its class cannot be inherited from
         raise TypeError(f"task must be a subclass of dfwtrace.Task: {error}.") from error
     return adopted
 

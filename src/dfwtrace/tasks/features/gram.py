@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, FloatArray
-from dfwtrace.data.shards import Shard
+from dfwtrace.data.shards import Shard, random_folds
 from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.features.moments import Moments
@@ -261,16 +261,6 @@ class FoldSums:
             W = LowRankMatrix(left, np.append(W.s, 1.0), np.column_stack([W.V, shift]))
         loss = self._task.loss(self._task.stats(held_out, W))
         return loss / (held_out.weight or 1.0)
-
-
-def random_folds(shard: Shard, n_folds: int, seed: int, before: int = 0) -> Array:
-    """The fold of every row: at random, with sizes that differ by one at most.
-
-    `before` is the number of rows in the shards before this one: its first row goes to the fold
-    after their last, so that the folds of all shards together are balanced too.
-    """
-    rng = np.random.default_rng([seed, 0xF01D, shard.index])
-    return (before + rng.permutation(shard.n_rows)) % n_folds
 
 
 def rounding_scale(

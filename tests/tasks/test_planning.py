@@ -1,0 +1,242 @@
+"""The cost model: which representation it takes, and how it explains itself."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dfwtrace as dt
+from dfwtrace.tasks.features.factored import FactoredTask
+from dfwtrace.tasks.features.gram import GramTask
+from dfwtrace.tasks.features.implicit import DenseTask, ImplicitTask
+from dfwtrace.tasks.planning import Workload, choose, free_memory
+
+ALL = {
+    "gram": GramTask.estimate,
+    "implicit": ImplicitTask.estimate,
+    "dense": DenseTask.estimate,
+    "factored": FactoredTask.estimate,
+}
+SCORES = {name: ALL[name] for name in dt.Multinomial.representations}
+WORKLOAD = Workload(
+    n=100_000,
+    d=300,
+    m=300,
+    stored=100_000 * 300,
+    sparse=False,
+    itemsize=8,
+    epochs=100,
+    products=4.0,
+    gathers=False,
+    local=False,
+    n_shards=8,
+    n_jobs=2,
+)
+
+
+def test_many_rows_are_summed_once() -> None:
+    assert choose(ALL, WORKLOAD, "auto", None).representation == "gram"
+
+
+def test_many_features_and_few_rows_are_not() -> None:
+    wide = replace(WORKLOAD, n=500, d=20_000, m=20_000, stored=500 * 20_000)
+    assert choose(ALL, wide, "auto", None).representation == "implicit"
+    assert ALL["implicit"](wide).memory < 8 * 20_000**2
+
+
+def test_scores_are_kept_where_they_fit() -> None:
+    assert choose(SCORES, WORKLOAD, "auto", 64e9).representation == "implicit"
+
+
+def test_scores_are_rebuilt_where_they_do_not_fit() -> None:
+    many_classes = replace(WORKLOAD, m=5000)
+    scores = 2 * 100_000 * 5000 * 8
+    assert choose(SCORES, many_classes, "auto", 2.0 * scores).representation == "implicit"
+    plan = choose(SCORES, many_classes, "auto", 0.2 * scores)
+    assert plan.representation == "factored"
+    assert "of those that fit into" in plan.reason
+
+
+def test_smallest_is_taken_where_nothing_fits() -> None:
+    plan = choose(SCORES, WORKLOAD, "auto", 1000.0)
+    smallest = min(SCORES, key=lambda name: SCORES[name](WORKLOAD).memory)
+    assert plan.representation == smallest
+    assert "may not fit" in plan.reason
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_was_asked_for_is_taken(name: str) -> None:
+    plan = choose(ALL, WORKLOAD, name, 1000.0)
+    assert plan.representation == name
+    assert plan.reason == "asked for"
+    assert plan.costs == {other: ALL[other](WORKLOAD) for other in ALL}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_costs_grow_with_the_data(name: str) -> None:
+    base = ALL[name](WORKLOAD)
+    assert base.memory > 0.0
+    assert base.total(100) == pytest.approx(base.setup + 100 * base.epoch)
+    wider = ALL[name](replace(WORKLOAD, m=600))
+    assert wider.memory >= base.memory
+    assert wider.epoch > base.epoch
+    longer = ALL[name](replace(WORKLOAD, n=200_000, stored=200_000 * 300))
+    assert longer.setup > base.setup
+    # Only second moments are independent of the number of rows once they are summed.
+    assert (longer.epoch > base.epoch) == (name != "gram")
+    assert ALL[name](replace(WORKLOAD, n_jobs=4)).setup < base.setup
+
+
+def test_explanation_has_memory_and_times_of_all_representations() -> None:
+    text = str(choose(ALL, WORKLOAD, "auto", None))
+    assert text.startswith("gram: the least time over 100 epochs")
+    header = next(line for line in text.splitlines() if "representation" in line)
+    for word in ("memory", "set-up", "an epoch", "100 epochs"):
+        assert word in header
+    rows = text.splitlines()[-len(ALL) :]
+    assert [row.strip("→ ").split()[0] for row in rows] == list(ALL)
+    assert [line.startswith("→") for line in rows] == [True, False, False, False]
+    for row in rows:
+        assert any(unit in row for unit in (" B", "KiB", "MiB", "GiB"))
+        assert row.count(" s") + row.count(" ms") + row.count(" µs") == 3
+    assert "n=100000 d=300 m=300" in text
+
+
+def test_plan_of_real_data() -> None:
+    X, Y = np.ones((3000, 150)), np.ones((3000, 100))
+    assert dt.plan(dt.LeastSquares(), X, Y).representation == "gram"
+    labels = np.arange(3000) % 100
+    assert dt.plan(dt.Multinomial(), X, labels).representation == "implicit"
+    sparse = dt.plan(dt.Multinomial(), sp.eye_array(3000, 150, format="csr"), labels)
+    assert sparse.workload.sparse
+    assert sparse.workload.stored == 150
+    assert dt.plan(dt.LeastSquares(), X, Y, representation="dense").representation == "dense"
+
+
+def test_plan_knows_the_oracle_and_the_engine() -> None:
+    X, Y = np.ones((50, 10), dtype=np.float32), np.ones((50, 4), dtype=np.float32)
+    engine = dt.LocalEngine(n_shards=5, n_jobs=1)
+    gathering = dt.plan(dt.LeastSquares(), X, Y, lmo="naive", engine=engine, epochs=7).workload
+    assert (gathering.gathers, gathering.local) == (True, False)
+    assert (gathering.n_shards, gathering.n_jobs, gathering.epochs) == (5, 1, 7)
+    assert gathering.itemsize == 4
+    assert dt.plan(dt.LeastSquares(), X, Y, lmo="sva").workload.local
+
+
+def test_plan_is_what_solve_takes() -> None:
+    X, Y, _ = dt.datasets.make_multitask(n=50, d=6, m=4, rank=2, seed=0)
+    for name in ("auto", *ALL):
+        result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=2, representation=name)
+        expected = dt.plan(dt.LeastSquares(), X, Y, epochs=2, representation=name)
+        assert result.plan.representation == expected.representation
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        (dt.LeastSquares(), "sparse"),
+        (dt.Multinomial(), "gram"),
+        (dt.LeastSquares(), "Gram"),
+        (dt.LeastSquares(), ""),
+    ],
+)
+def test_unknown_representations_are_refused(task: dt.ScoresTask, name: str) -> None:
+    X, y = np.ones((6, 2)), np.array([0, 1, 2, 0, 1, 2])
+    with pytest.raises(ValueError, match=r"representation must be one of .*implicit"):
+        dt.plan(task, X, y, representation=name)
+    with pytest.raises(ValueError, match=r"representation must be one of .*implicit"):
+        dt.solve(task, X, y, radius=1.0, representation=name)
+
+
+def test_free_memory_is_plausible() -> None:
+    free = free_memory()
+    assert free is None or 2**20 < free < 2**50
+
+
+class Elsewhere:
+    """A custom engine, whose shards are not in this process."""
+
+    n_shards = 8
+
+    def start(self, program: Any, rows: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_only_shards_in_this_process_have_to_fit_into_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dfwtrace.api.free_memory", lambda: 1.0)
+    X, labels = np.ones((3000, 150)), np.arange(3000) % 100
+    here = dt.plan(dt.Multinomial(), X, labels, engine=dt.LocalEngine())
+    assert "may not fit" in here.reason
+    there = dt.plan(dt.Multinomial(), X, labels, engine=Elsewhere())
+    assert there.representation == "implicit"
+    assert "least time" in there.reason
+
+
+def test_the_drivers_memory_does_not_matter_to_a_cluster(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, labels = np.ones((3000, 150)), np.arange(3000) % 100
+    for engine in (dt.SparkEngine(spark), dt.SparkMapReduceEngine(spark)):
+        before = dt.plan(dt.Multinomial(), X, labels, engine=engine)
+        with monkeypatch.context() as patch:
+            patch.setattr("dfwtrace.api.free_memory", lambda: 1.0)
+            assert dt.plan(dt.Multinomial(), X, labels, engine=engine) == before
+
+
+def test_many_products_an_epoch_make_a_dense_gradient_worthwhile() -> None:
+    X, y = np.zeros((20_000, 100), np.float32), np.arange(20_000) % 100
+    few = dt.plan(dt.Multinomial(), X, y, lmo="power-1")
+    many = dt.plan(dt.Multinomial(), X, y, lmo="power-linear")
+    assert few.workload.products == 2.0
+    assert many.workload.products == pytest.approx(2 * np.mean(np.arange(100) + 1.0), rel=0.05)
+    assert (few.representation, many.representation) == ("implicit", "dense")
+
+
+BLOCKS = replace(WORKLOAD, products=2.0, columns=16)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_blocks_cost_more_than_a_vector_and_less_than_their_vectors_apart(name: str) -> None:
+    one = ALL[name](replace(BLOCKS, columns=1))
+    block = ALL[name](BLOCKS)
+    wider = ALL[name](replace(BLOCKS, columns=64))
+    if name != "factored":  # whose rank follows from the columns, not from the epochs
+        assert one.epoch <= block.epoch
+        assert (one.memory, one.setup) == (block.memory, block.setup)
+        assert block.epoch < ALL[name](replace(BLOCKS, columns=1, products=2.0 * 16)).epoch * 16
+    assert block.epoch <= wider.epoch
+    assert min(block.epoch, block.setup, block.memory) > 0.0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_costs_of_blocks_grow_with_the_data(name: str) -> None:
+    base = ALL[name](BLOCKS)
+    longer = ALL[name](replace(BLOCKS, n=200_000, stored=200_000 * 300))
+    assert (longer.epoch > base.epoch) == (name != "gram")
+    assert ALL[name](replace(BLOCKS, m=600)).epoch > base.epoch
+    assert ALL[name](replace(BLOCKS, d=600, stored=100_000 * 600)).epoch > base.epoch
+
+
+def test_blocks_are_multiplied_with_the_sums_of_many_rows_and_with_the_rows_of_few() -> None:
+    assert choose(ALL, BLOCKS, "auto", None).representation == "gram"
+    wide = replace(BLOCKS, n=500, d=20_000, m=20_000, stored=500 * 20_000)
+    assert choose(ALL, wide, "auto", None).representation != "gram"
+    scores = 2 * BLOCKS.n * BLOCKS.m * BLOCKS.itemsize
+    assert choose(SCORES, BLOCKS, "auto", 10.0 * scores).representation == "implicit"
+    assert choose(SCORES, BLOCKS, "auto", 0.5 * scores).representation == "factored"
+
+
+def test_plan_knows_the_solver() -> None:
+    X, y = np.ones((3000, 150)), np.arange(3000) % 100
+    fast, slow = (dt.plan(dt.Multinomial(), X, y, solver=name) for name in ("accelerated", "dfw"))
+    assert (fast.workload.epochs, slow.workload.epochs) == (1000, 100)
+    assert fast.workload.columns > slow.workload.columns == 1
+    assert (fast.workload.gathers, fast.workload.local) == (False, False)
+    assert "over 1000 epochs" in str(fast)
+    path = dt.path(dt.Multinomial(), X[:60, :5], y[:60] % 3, radii=[1.0], epochs=7)
+    expected = dt.plan(dt.Multinomial(), X[:60, :5], y[:60] % 3, solver="accelerated", epochs=7)
+    assert path.results[0].plan.workload == expected.workload

@@ -1,0 +1,178 @@
+"""A custom loss of some twenty lines gets every representation, oracle and step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from tests.custom_losses import Huber, SquaredHinge
+
+import dfwtrace as dt
+
+REPRESENTATIONS = ("implicit", "dense", "factored")
+LMOS = ["power-2", "lanczos", "naive", "sva"]
+RADIUS = 2.0
+
+
+def huber(S: Any, Y: Any) -> tuple[float, Any]:
+    """Value and residual, written again."""
+    error = S - Y
+    inside = np.abs(error) <= 1.0
+    value = np.where(inside, 0.5 * error**2, np.abs(error) - 0.5)
+    return float(value.sum()), np.where(inside, error, np.sign(error))
+
+
+def squared_hinge(S: Any, labels: Any) -> tuple[float, Any]:
+    signs = 2.0 * np.eye(S.shape[1])[labels] - 1.0
+    slack = np.where(signs * S < 1.0, 1.0 - signs * S, 0.0)
+    return 0.5 * float((slack**2).sum()), -signs * slack
+
+
+def plain_frank_wolfe(loss: Callable[..., Any], X: Any, y: Any, m: int, epochs: int) -> list[Any]:
+    W, iterates = np.zeros((X.shape[1], m)), []
+    for t in range(epochs):
+        U, _, Vt = np.linalg.svd(X.T @ loss(X @ W, y)[1])
+        gamma = 2.0 / (t + 2.0)
+        W = (1.0 - gamma) * W - gamma * RADIUS * np.outer(U[:, 0], Vt[0])
+        iterates.append(W)
+    return iterates
+
+
+@pytest.fixture
+def cases(multitask: tuple[Any, Any], multiclass: tuple[Any, Any]) -> dict[str, tuple[Any, ...]]:
+    """Loss, its plain form, features, targets and width, by name."""
+    X, Y = multitask
+    return {
+        "Huber": (Huber(), huber, X, 20.0 * Y, 5),
+        "squared hinge": (SquaredHinge(), squared_hinge, *multiclass, 4),
+    }
+
+
+@pytest.mark.parametrize("name", ["Huber", "squared hinge"])
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_array])
+def test_a_custom_loss_follows_plain_numpy(
+    name: str, representation: str, layout: Any, cases: dict[str, Any]
+) -> None:
+    loss, plain, X, y, m = cases[name]
+    iterates: list[Any] = []
+    result = dt.solve(
+        dt.ScoresTask(loss),
+        layout(X),
+        y,
+        radius=RADIUS,
+        lmo="naive",
+        step="harmonic",
+        epochs=12,
+        representation=representation,
+        engine=dt.LocalEngine(n_shards=4, n_jobs=2),
+        callback=lambda W, record: iterates.append(W.to_dense()),
+    )
+    expected = plain_frank_wolfe(plain, X, y, m, epochs=12)
+    np.testing.assert_allclose(iterates, expected, atol=1e-9)
+    values = [plain(X @ W, y)[0] for W in expected]
+    np.testing.assert_allclose(result.history.column("objective"), values, rtol=1e-9)
+
+
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+@pytest.mark.parametrize("lmo", LMOS)
+def test_its_line_search_only_descends(
+    representation: str, lmo: str, cases: dict[str, Any]
+) -> None:
+    loss, plain, X, y, _ = cases["Huber"]
+    options: Any = {"radius": RADIUS, "lmo": lmo, "representation": representation, "epochs": 15}
+    options |= {"engine": dt.LocalEngine(n_shards=2, n_jobs=1)}
+    result = dt.solve(dt.ScoresTask(loss), X, y, **options)
+    objectives = [result.objective_at_zero, *result.history.column("objective")]
+    assert np.all(np.diff(objectives) <= 1e-9 * objectives[0])
+    assert objectives[-1] < (1.0 if lmo == "sva" else 0.95) * objectives[0]  # SVA promises nothing
+    assert result.objective == pytest.approx(plain(X @ result.W, y)[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+def test_float32_data_stay_so(representation: str, cases: dict[str, Any]) -> None:
+    loss, _, X, y, _ = cases["Huber"]
+    options: Any = {"radius": RADIUS, "representation": representation, "epochs": 10}
+    double = dt.solve(dt.ScoresTask(loss), X, y, **options)
+    single = dt.solve(dt.ScoresTask(loss), X.astype(np.float32), y.astype(np.float32), **options)
+    assert single.plan.workload.itemsize == 4
+    np.testing.assert_allclose(single.W.to_dense(), double.W.to_dense(), atol=1e-3)
+
+
+def test_a_loss_without_curvature_is_refused_a_line_search_before_the_first_round(
+    multitask: tuple[Any, Any],
+) -> None:
+    class Flat(Huber):
+        curvature = dt.losses.Loss.curvature
+
+        def evaluate(self, S: Any, y: Any, R: Any) -> float:
+            raise AssertionError("a round was run")
+
+    with pytest.raises(TypeError, match=r"curvature|linesearch"):
+        dt.solve(dt.ScoresTask(Flat()), *multitask, radius=RADIUS, step="linesearch", epochs=1)
+
+
+def test_a_loss_without_curvature_runs_with_other_steps(multitask: tuple[Any, Any]) -> None:
+    class Flat(Huber):
+        curvature = dt.losses.Loss.curvature
+
+    result = dt.solve(dt.ScoresTask(Flat()), *multitask, radius=1.0, step="harmonic", epochs=30)
+    assert result.objective < 0.9 * result.objective_at_zero
+
+
+@pytest.mark.parametrize("loss", ["hinge", dt.losses.SquaredLoss, None])
+def test_what_is_no_loss_is_refused(loss: Any, multitask: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match="loss"):
+        dt.solve(dt.ScoresTask(loss), *multitask, radius=1.0, epochs=1)
+
+
+# Weights and an intercept
+
+
+@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
+@pytest.mark.parametrize(("intercept", "step"), [(False, "harmonic"), (True, "linesearch")])
+def test_a_custom_loss_takes_weights_and_an_intercept(
+    form: str, intercept: bool, step: str, multitask: tuple[Any, Any]
+) -> None:
+    X, Y = multitask[0], 20.0 * multitask[1] + 1.0
+    weights = np.random.default_rng(0).integers(0, 4, len(X))
+    repeated = np.repeat(np.arange(len(X)), weights)
+    options: Any = {"radius": 2.0, "lmo": "naive", "step": step, "epochs": 8}
+    options |= {
+        "representation": form,
+        "intercept": intercept,
+        "engine": dt.LocalEngine(n_shards=2, n_jobs=1),
+    }
+    weighted, plain = (
+        dt.solve(dt.ScoresTask(Huber()), A, t, sample_weight=w, **options)
+        for A, t, w in ((X, Y, weights), (X[repeated], Y[repeated], None))
+    )
+    np.testing.assert_allclose(weighted.W.to_dense(), plain.W.to_dense(), atol=1e-5)
+    assert weighted.objective == pytest.approx(plain.objective, rel=1e-8)
+    b = 0.0 if weighted.intercept is None else weighted.intercept
+    error = X @ weighted.W.to_dense() + b - Y
+    sizes = np.abs(error)
+    value = weights @ np.where(sizes <= 1.0, 0.5 * sizes**2, sizes - 0.5).sum(axis=1)
+    assert weighted.objective == pytest.approx(float(value), rel=1e-10)
+    if intercept:  # no other b is better
+        np.testing.assert_allclose(weights @ np.clip(error, -1.0, 1.0), 0.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
+def test_a_loss_that_turns_labels_into_something_else_takes_weights(
+    form: str, multiclass: tuple[Any, Any]
+) -> None:
+    X, y = multiclass
+    weights = 1 + np.random.default_rng(0).integers(0, 4, len(X))
+    repeated = np.repeat(np.arange(len(X)), weights)
+    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
+    options |= {"engine": dt.LocalEngine(n_shards=2, n_jobs=1)}
+    weighted, plain = (
+        dt.solve(dt.ScoresTask(SquaredHinge()), A, t, sample_weight=w, **options)
+        for A, t, w in ((X, y, weights), (X[repeated], y[repeated], None))
+    )
+    np.testing.assert_allclose(weighted.W.to_dense(), plain.W.to_dense(), atol=1e-8)
+    assert weighted.objective == pytest.approx(plain.objective, rel=1e-9)
