@@ -185,22 +185,6 @@ def press_soon(path: Path, before: int, seconds: float) -> None:
 # Full disks
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("a small disk cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_run_goes_on_without_room_for_its_checkpoint(
     small_disk: Path, tmp_path: Path, data: Any
 ) -> None:

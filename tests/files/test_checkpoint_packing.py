@@ -115,19 +115,19 @@ def assert_same(found: Any, value: Any) -> None:
         assert found == value
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(VALUES)
 def test_nested_values_come_back_to_the_last_bit(value: Any) -> None:
     assert_same(through_a_file(value), value)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(TABLES)
 def test_histories_come_back_to_the_last_bit(value: Any) -> None:
     assert_same(through_a_file(value), value)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(matrices(), st.floats(0.01, 0.99))
 def test_a_matrix_takes_the_same_steps_afterwards(W: dt.LowRankMatrix, gamma: float) -> None:
     d, m = W.shape

@@ -55,16 +55,6 @@ def assert_same_array(read: Any, written: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_arrays_of_every_shape_come_back(dtype: str, path: Path, rng: Any) -> None:
-    shapes = [(), (1,), (5,), (0,), (3, 4), (0, 3), (3, 0), (2, 3, 4)]
-    arrays = {str(s): np.asarray(rng.integers(0, 200, s)).astype(dtype) for s in shapes}
-    read = round_trip(path, {}, arrays)
-    assert read.arrays.keys() == arrays.keys()
-    for name, array in arrays.items():
-        assert_same_array(read.arrays[name], array)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_any_memory_order_comes_back_the_right_way_round(dtype: str, path: Path) -> None:
     array = np.arange(24).reshape(4, 6).astype(dtype)
     arrays = {
@@ -82,18 +72,7 @@ def test_any_memory_order_comes_back_the_right_way_round(dtype: str, path: Path)
         assert_same_array(read.arrays[name], written)
 
 
-def test_extreme_values_come_back_to_the_bit(path: Path) -> None:
-    arrays = {
-        "floats": np.array([np.nan, np.inf, -np.inf, -0.0, 5e-324, 1.7976931348623157e308]),
-        "ints": np.array([-(2**63), 2**63 - 1]),
-        "unsigned": np.array([0, 2**64 - 1], dtype=np.uint64),
-    }
-    read = round_trip(path, {}, arrays)
-    for name, array in arrays.items():
-        assert_same_array(read.arrays[name], array)
-
-
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(
     hnp.arrays(
         st.sampled_from([*DTYPES]).map(np.dtype),
@@ -170,7 +149,7 @@ def test_values_of_the_header_come_back(path: Path) -> None:
         assert same(value, read[name]), ascii(value)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     st.dictionaries(
         st.text(max_size=3) | st.sampled_from(["$float", "$", "$$"]),
@@ -208,8 +187,8 @@ def test_other_values_are_refused_with_their_place(value: Any, message: str, pat
 
 
 def test_a_header_beyond_the_formats_limit_is_refused(path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^header must be shorter, got 100,000,008 bytes of"):
-        write_container(path, "model", {"a": "x" * 100_000_000}, {})
+    with pytest.raises(ValueError, match=r"^header must be shorter, got 50,000,008 bytes of"):
+        write_container(path, "model", {"a": "x" * 50_000_000}, {})
     assert not path.exists()
 
 

@@ -86,24 +86,27 @@ def count_refused(read: Reader, contents: Iterable[bytes]) -> int:
 # Damage
 
 
-def test_every_truncation_is_refused(whole: bytes, read: Reader, tmp_path: Path) -> None:
+def test_truncations_are_refused(whole: bytes, read: Reader, tmp_path: Path) -> None:
     assert_as_written(read(whole))  # type: ignore[arg-type]
-    for length in range(len(whole)):
+    for length in (*range(20), *range(20, len(whole), 7), len(whole) - 1):
         assert read(whole[:length]) is None
         with pytest.raises(ModelFormatError):
             peek(tmp_path / "m.safetensors")
 
 
 def test_changed_bits_are_refused_or_do_no_harm(whole: bytes, read: Reader) -> None:
-    """One in each byte, which all count but for blanks and the name of the version."""
-    rng, flipped = random.Random(0), []
-    for position in range(len(whole)):
-        content = bytearray(whole)
-        content[position] ^= 1 << rng.randrange(8)
-        flipped.append(bytes(content))
-    end = 8 + int.from_bytes(whole[:8], "little")
-    assert count_refused(read, flipped[:end]) > 0.9 * end
-    assert count_refused(read, flipped[end:]) == len(whole) - end
+    """They all count but for blanks and the name of the version."""
+    rng, end = random.Random(0), 8 + int.from_bytes(whole[:8], "little")
+
+    def flipped(positions: range) -> Iterable[bytes]:
+        for position in positions:
+            content = bytearray(whole)
+            content[position] ^= 1 << rng.randrange(8)
+            yield bytes(content)
+
+    header, arrays = range(0, end, 3), range(end, len(whole))
+    assert count_refused(read, flipped(header)) > 0.9 * len(header)
+    assert count_refused(read, flipped(arrays)) == len(arrays)
 
 
 def test_changed_bytes_and_moved_pieces_are_refused_or_do_no_harm(
@@ -111,12 +114,12 @@ def test_changed_bytes_and_moved_pieces_are_refused_or_do_no_harm(
 ) -> None:
     rng, changed = random.Random(1), [whole + b"\0", b"\0" + whole, whole + whole]
     for n_changes in (1, 2, 5):
-        for _ in range(300):
+        for _ in range(80):
             content = bytearray(whole)
             for _ in range(n_changes):
                 content[rng.randrange(len(whole))] = rng.randrange(256)
             changed.append(bytes(content))
-    for _ in range(200):
+    for _ in range(60):
         a, b, c = sorted(rng.randrange(len(whole) + 1) for _ in range(3))
         changed += [
             whole[:a] + whole[b:],
@@ -129,9 +132,9 @@ def test_changed_bytes_and_moved_pieces_are_refused_or_do_no_harm(
 
 def test_garbage_is_refused(read: Reader) -> None:
     rng = random.Random(0)
-    garbage = [rng.randbytes(rng.randrange(400)) for _ in range(300)]
-    garbage += [framed(rng.randbytes(rng.randrange(400))) for _ in range(300)]
-    garbage += [framed(b"{" + rng.randbytes(rng.randrange(400))) for _ in range(300)]
+    garbage = [rng.randbytes(rng.randrange(400)) for _ in range(80)]
+    garbage += [framed(rng.randbytes(rng.randrange(400))) for _ in range(80)]
+    garbage += [framed(b"{" + rng.randbytes(rng.randrange(400))) for _ in range(80)]
     assert count_refused(read, garbage) == len(garbage)
 
 

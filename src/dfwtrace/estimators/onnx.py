@@ -11,10 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from dfwtrace._typing import Array
 from dfwtrace.estimators.base import TraceNormEstimator
 
-# Old enough for any runtime of recent years; the first in which Softmax works along one axis.
-_OPSET = 13
-# The version of the file format that came with that opset.
-_IR_VERSION = 7
+# Old enough for any runtime of recent years; the first in which Softmax works along one axis. And
+# the version of the file format that came with it.
+_OPSET, _IR_VERSION = 13, 7
 
 
 def to_onnx(estimator: TraceNormEstimator) -> Any:
@@ -30,46 +29,34 @@ def to_onnx(estimator: TraceNormEstimator) -> Any:
     if left.shape[1] == 0:  # not every runtime multiplies by a matrix without columns
         left, right = np.zeros((len(left), 1), np.float32), np.zeros((1, len(b)), np.float32)
     constants = {"left": left, "right": right, "intercept": b}
+    node, output = helper.make_node, helper.make_tensor_value_info
+    last = "scores" if is_classifier(estimator) or estimator._one_target else "prediction"
     nodes = [
-        helper.make_node("MatMul", ["X", "left"], ["projected"]),
-        helper.make_node("MatMul", ["projected", "right"], ["products"]),
+        node("MatMul", ["X", "left"], ["projected"]),
+        node("MatMul", ["projected", "right"], ["products"]),
+        node("Add", ["products", "intercept"], [last]),
     ]
-    add = ["products", "intercept"]
+    outputs = [output("prediction", TensorProto.FLOAT, ["n", len(b)])]
     if is_classifier(estimator):
         constants["classes"] = _plain_labels(estimator.classes_)
         label_type = helper.np_dtype_to_tensor_dtype(constants["classes"].dtype)
         nodes += [
-            helper.make_node("Add", add, ["scores"]),
-            helper.make_node("Softmax", ["scores"], ["probabilities"], axis=1),
-            helper.make_node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
-            helper.make_node("Gather", ["classes", "best"], ["label"]),
+            node("Softmax", ["scores"], ["probabilities"], axis=1),
+            node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
+            node("Gather", ["classes", "best"], ["label"]),
         ]
-        outputs = [
-            helper.make_tensor_value_info("label", label_type, ["n"]),
-            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["n", len(b)]),
-        ]
+        probabilities = output("probabilities", TensorProto.FLOAT, ["n", len(b)])
+        outputs = [output("label", label_type, ["n"]), probabilities]
     elif estimator._one_target:
         constants["column"] = np.array([1], np.int64)
-        nodes += [
-            helper.make_node("Add", add, ["scores"]),
-            helper.make_node("Squeeze", ["scores", "column"], ["prediction"]),
-        ]
-        outputs = [helper.make_tensor_value_info("prediction", TensorProto.FLOAT, ["n"])]
-    else:
-        nodes.append(helper.make_node("Add", add, ["prediction"]))
-        outputs = [helper.make_tensor_value_info("prediction", TensorProto.FLOAT, ["n", len(b)])]
-    graph = helper.make_graph(
-        nodes,
-        type(estimator).__name__,
-        [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", len(left)])],
-        outputs,
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
+        nodes.append(node("Squeeze", ["scores", "column"], ["prediction"]))
+        outputs = [output("prediction", TensorProto.FLOAT, ["n"])]
+    X = output("X", TensorProto.FLOAT, ["n", len(left)])
+    arrays = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, type(estimator).__name__, [X], outputs, arrays)
+    opsets = [helper.make_opsetid("", _OPSET)]
     model = helper.make_model(
-        graph,
-        producer_name="dfwtrace",
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-        ir_version=_IR_VERSION,
+        graph, producer_name="dfwtrace", opset_imports=opsets, ir_version=_IR_VERSION
     )
     onnx.checker.check_model(model)
     return model

@@ -10,7 +10,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from dfwtrace._typing import Array
-from dfwtrace.estimators.base import TraceNormEstimator
+from dfwtrace.estimators.base import Named, TraceNormEstimator
 from dfwtrace.estimators.classifier import TraceNormClassifier
 from dfwtrace.estimators.cv import TraceNormClassifierCV, TraceNormRegressorCV
 from dfwtrace.estimators.regressor import TraceNormRegressor
@@ -23,22 +23,17 @@ from dfwtrace.validation import describe
 _KIND = "model"
 # Settings that hold objects of this process, or belong to the fit alone.
 _LEFT_OUT = {"engine", "lmo", "step", "checkpoint", "random_state"}
+_OF_W = ("U", "s", "V", "intercept")
 # What an estimator that has searched for its radius knows besides; its path is not written.
 _OF_SEARCH = ("radii_", "validation_", "scores_")
-_ESTIMATORS: dict[str, Any] = {
-    "TraceNormClassifier": TraceNormClassifier,
-    "TraceNormClassifierCV": TraceNormClassifierCV,
-    "TraceNormRegressor": TraceNormRegressor,
-    "TraceNormRegressorCV": TraceNormRegressorCV,
-}
+_KINDS = (TraceNormClassifier, TraceNormClassifierCV, TraceNormRegressor, TraceNormRegressorCV)
+_ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in _KINDS}
 # By the kind of a dtype, what its values are in JSON.
 _LABELS = {"O": str, "U": str, "S": str, "b": bool, "i": int, "u": int, "f": float}
 
 
 def save(
-    estimator: TraceNormEstimator,
-    path: str | os.PathLike[str],
-    notes: dict[str, Any] | None = None,
+    estimator: TraceNormEstimator, path: str | os.PathLike[str], notes: Named | None = None
 ) -> None:
     """Write a fitted estimator; `load` reads it. Notes are kept in the header."""
     name = type(estimator).__name__
@@ -53,11 +48,14 @@ def save(
     if result.intercept is not None:
         arrays["intercept"] = result.intercept
     arrays |= {key: np.asarray(known[key], np.float64) for key in _OF_SEARCH if key in known}
-    names = known.get("feature_names_in_")
+    names, params = known.get("feature_names_in_"), estimator.get_params(deep=False)
+    settings = _plain({key: value for key, value in params.items() if key not in _LEFT_OUT})
+    if np.ndim(params.get("radii")):
+        settings["radii"] = [float(radius) for radius in params["radii"]]
     header = {
         "notes": dict(notes or {}),
         "estimator": name,
-        "settings": _settings(estimator),
+        "settings": settings,
         "n_features": int(estimator.n_features_in_),
         "feature_names": None if names is None else [str(feature) for feature in names],
         "classes": _pack_labels(known["classes_"]) if is_classifier(estimator) else None,
@@ -67,18 +65,11 @@ def save(
         "objective_at_zero": float(result.objective_at_zero),
         "gap": float(result.gap),
         "status": result.status,
-        "history": [
-            {
-                key: _plain(value)
-                for key, value in record.items()
-                if isinstance(value, bool | int | float | str | np.generic)
-            }
-            for record in result.history
-        ],
+        "history": [_plain(record) for record in result.history],
         "plan": {
             "representation": result.plan.representation,
             "reason": result.plan.reason,
-            "workload": {key: _plain(value) for key, value in vars(result.plan.workload).items()},
+            "workload": _plain(vars(result.plan.workload)),
         },
     }
     write_container(path, _KIND, header, arrays)
@@ -139,11 +130,13 @@ def _restore(container: Container) -> TraceNormEstimator:
     d, m = W.shape
     if header["n_features"] != d or (intercept is not None and intercept.shape != (m,)):
         raise ValueError("its arrays do not fit together")
-    numbers = (W.U, W.s, W.V, np.zeros(m) if intercept is None else intercept)
-    if not all(np.isfinite(array).all() for array in numbers):
+    if not all(np.isfinite(arrays[name]).all() for name in _OF_W if name in arrays):
         raise ValueError("its arrays must be finite, but hold NaN or infinity")
-    if header["feature_names"] is not None:
-        estimator.feature_names_in_ = _unpack_names(header["feature_names"], d)
+    names = header["feature_names"]
+    if names is not None:
+        if not isinstance(names, list) or len(names) != d or {type(n) for n in names} != {str}:
+            raise ValueError(f"it has no names for its {d} features")
+        estimator.feature_names_in_ = np.array(names, dtype=object)
     if is_classifier(estimator):
         estimator.classes_ = _unpack_labels(header["classes"], m)
     else:
@@ -155,50 +148,33 @@ def _restore(container: Container) -> TraceNormEstimator:
     history, plan = History(), header["plan"]
     for record in header["history"]:
         history.append(record)
-    result = Result(
-        W,
-        _number(header, "objective"),
-        _number(header, "gap"),
-        header["status"],
-        history,
-        _number(header, "objective_at_zero"),
-        None,
-        Plan(plan["representation"], plan["reason"], {}, Workload(**plan["workload"])),
-        History(),
-        intercept,
-    )
-    estimator._keep(result, _number(header, "radius"))
-    for name in _OF_SEARCH:
-        if name in arrays:
-            setattr(estimator, name, arrays[name])
+    numbers = "objective", "gap", "objective_at_zero", "radius"
+    objective, gap, at_zero, radius = (_number(header, name) for name in numbers)
+    chosen = Plan(plan["representation"], plan["reason"], {}, Workload(**plan["workload"]))
+    status = header["status"]
+    rest = at_zero, None, chosen, History(), intercept
+    estimator._keep(Result(W, objective, gap, status, history, *rest), radius)
+    estimator.__dict__.update({name: arrays[name] for name in _OF_SEARCH if name in arrays})
     return estimator
 
 
-def _number(header: dict[str, Any], name: str) -> float:
+def _number(header: Named, name: str) -> float:
     value = header[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"its {name} is no number")
     return float(value)
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def _plain(named: Named) -> Named:
+    """The numbers and strings among some values, as JSON has them."""
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in named.items()
+        if isinstance(value, bool | int | float | str | np.generic | None)
+    }
 
 
-def _settings(estimator: TraceNormEstimator) -> dict[str, Any]:
-    """The parameters that a file can hold: numbers, strings, and the list of radii."""
-    kept: dict[str, Any] = {}
-    for name, value in estimator.get_params(deep=False).items():
-        if name == "radii" and np.ndim(value):
-            kept[name] = [float(radius) for radius in value]
-        elif name not in _LEFT_OUT and isinstance(
-            value, bool | int | float | str | np.generic | None
-        ):
-            kept[name] = _plain(value)
-    return kept
-
-
-def _pack_labels(classes: Array) -> dict[str, Any]:
+def _pack_labels(classes: Array) -> Named:
     kind = classes.dtype.kind
     if kind not in _LABELS or (kind == "O" and not all(isinstance(c, str) for c in classes)):
         raise TypeError(f"classes_ of {classes.dtype} cannot be written to a file.")
@@ -206,7 +182,7 @@ def _pack_labels(classes: Array) -> dict[str, Any]:
     return {"dtype": dtype, "values": classes.astype(str if kind == "S" else object).tolist()}
 
 
-def _unpack_labels(packed: dict[str, Any], m: int) -> Array:
+def _unpack_labels(packed: Named, m: int) -> Array:
     values, dtype = packed["values"], packed["dtype"]
     if not isinstance(values, list) or len(values) != m:
         raise ValueError("its classes do not fit its coefficients")
@@ -218,9 +194,3 @@ def _unpack_labels(packed: dict[str, Any], m: int) -> Array:
     if len(np.unique(classes)) != m:
         raise ValueError("its classes are not all different")
     return classes
-
-
-def _unpack_names(names: Any, d: int) -> Array:
-    if not isinstance(names, list) or len(names) != d or not all(type(n) is str for n in names):
-        raise ValueError(f"it has no names for its {d} features")
-    return np.array(names, dtype=object)

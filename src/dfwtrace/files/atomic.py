@@ -21,35 +21,10 @@ _NO_FOLDER_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a binary file that replaces `path` when the block ends without an error.
 
-    The bytes go to a temporary file in the same folder, are forced to the disk, and the file is
-    then renamed. Whatever goes wrong (an error in the block, a full disk, a killed process), `path`
-    stays what it was. A killed process leaves its temporary file, ``.dfwtrace-….tmp``, behind.
-
-    An existing file keeps its permissions and, where the system allows it, its owner and group. A
-    new one gets what the umask leaves. A symbolic link stays, and the file that it points to is
-    written.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file. Its folder must exist.
-
-    Yields
-    ------
-    binary file
-        The block may close it, as a text wrapper does.
-
-    Examples
-    --------
-    >>> import io, tempfile
-    >>> from pathlib import Path
-    >>> from dfwtrace.files.atomic import atomic_write
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "table.csv"
-    ...     with atomic_write(path) as file, io.TextIOWrapper(file, "utf-8") as text:
-    ...         _ = text.write("a,b")
-    ...     path.read_text()
-    'a,b'
+    The bytes go to a temporary file in the same folder, ``.dfwtrace-….tmp``, which is forced to the
+    disk and renamed: whatever goes wrong, `path` stays what it was. An existing file keeps its
+    permissions and, where the system allows it, its owner and group. The target of a symbolic link
+    is written. The block may close the file, as a text wrapper does.
     """
     old, target = check_writable(path), Path(os.path.realpath(path))
     # A name of its own: nothing can be added to one that is as long as the folder allows.
@@ -63,7 +38,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             with os.fdopen(descriptor, "wb", closefd=False) as file:
                 yield file
             if old is not None:
-                _keep_permissions(temporary, old)
+                for owner, group in ((-1, old.st_gid), (old.st_uid, -1)):
+                    with suppress(OSError, AttributeError):  # only an administrator may, on POSIX
+                        os.chown(temporary, owner, group)
+                temporary.chmod(stat.S_IMODE(old.st_mode) & 0o777)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -71,10 +49,20 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and _is_about(error, temporary):
-            raise _cannot_write(path, error.errno, error.strerror) from error
+        if isinstance(error, OSError):  # from writing, or from something else in the block
+            unnamed = error.filename is None and error.errno in _DISK_ERRORS
+            if unnamed or str(error.filename) == str(temporary):
+                raise _cannot_write(path, error.errno, error.strerror) from error
         raise
-    _sync_folder(target.parent)
+    try:  # force the new name to the disk
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
 
 
 def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
@@ -84,8 +72,7 @@ def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
         old = target.stat()
     except FileNotFoundError:
         if not target.parent.is_dir():
-            why = f"there is no folder {target.parent}"
-            raise _cannot_write(path, errno.ENOENT, why) from None
+            raise _cannot_write(path, errno.ENOENT, f"there is no folder {target.parent}") from None
         if not _may_write(target.parent):
             raise _cannot_write(path, errno.EACCES, "its folder is read-only") from None
         return None
@@ -103,34 +90,6 @@ def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:
 
 def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def _keep_permissions(temporary: Path, old: os.stat_result) -> None:
-    if os.name == "posix":
-        for owner, group in ((-1, old.st_gid), (old.st_uid, -1)):
-            with suppress(OSError):  # only an administrator may give files away
-                os.chown(temporary, owner, group)
-    temporary.chmod(stat.S_IMODE(old.st_mode) & 0o777)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Force the new name to the disk."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_FOLDER_SYNC:
-            raise
-
-
-def _is_about(error: OSError, temporary: Path) -> bool:
-    """Whether it came from writing, and not from something else in the block."""
-    if error.filename is None:
-        return error.errno in _DISK_ERRORS
-    return str(error.filename) == str(temporary)
 
 
 def _cannot_write(path: str | os.PathLike[str], number: int | None, why: str | None) -> OSError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,16 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from dfwtrace._typing import Array
+from dfwtrace._typing import Array, Memory
+from dfwtrace.files import container
 from dfwtrace.files.atomic import check_writable
-from dfwtrace.files.container import (
-    DTYPES,
-    JSON,
-    ModelFormatError,
-    peek,
-    read_container,
-    write_container,
-)
+from dfwtrace.files.container import DTYPES, JSON, ModelFormatError
 from dfwtrace.files.identity import difference
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.validation import check_count, check_positive, describe
@@ -57,12 +51,10 @@ class Checkpoint:
     >>> import tempfile, pathlib, dfwtrace as dt
     >>> X, Y, _ = dt.datasets.make_multitask(n=100, d=8, m=6, rank=2, seed=0)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     checkpoint = dt.Checkpoint(pathlib.Path(folder) / "run.ckpt", epochs=10)
-    ...     settings = dict(radius=1.0, lmo="power-2", checkpoint=checkpoint)
-    ...     some = dt.solve(dt.LeastSquares(), X, Y, epochs=10, **settings)
-    ...     more = dt.solve(dt.LeastSquares(), X, Y, epochs=20, **settings)
-    >>> more.objective == dt.solve(dt.LeastSquares(), X, Y, radius=1.0, lmo="power-2",
-    ...                            epochs=20).objective
+    ...     file = dt.Checkpoint(pathlib.Path(folder) / "run.ckpt", epochs=10)
+    ...     for epochs in (10, 20):
+    ...         run = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=epochs, checkpoint=file)
+    >>> run.objective == dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=20).objective
     True
     """
 
@@ -79,89 +71,81 @@ class Checkpoint:
             check_positive("seconds", self.seconds)
 
 
-def resolve_checkpoint(
-    checkpoint: str | os.PathLike[str] | Checkpoint | None,
-) -> Checkpoint | None:
-    """Return a path as a `Checkpoint`, after refusing files that cannot be one."""
-    if checkpoint is None:
-        return None
-    resolved = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-    path = Path(resolved.path)
-    if not path.exists():
-        check_writable(path)
-        return resolved
-    with _checkpoint_errors():
-        kind = peek(path)
-    if kind != _KIND:
-        raise CheckpointError(f"{path} holds a {kind}, not a {_KIND}.")
-    return resolved
-
-
-def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, JSON], dict[str, Any]]:
-    """Return the identity and the memory of the run that wrote a checkpoint."""
-    with _checkpoint_errors():
-        header, arrays = read_container(path, _KIND)
-    by, here = header.get("version"), version("dfwtrace")
-    if by != here:
-        raise CheckpointError(
-            f"{os.fspath(path)} was written by dfwtrace {by}, and this is version {here}; start "
-            "again without it or use that version."
-        )
+@contextmanager
+def checkpoint_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what is wrong with the content of a checkpoint into a `CheckpointError`."""
     try:
-        identity, memory = header["identity"], unpack(header["memory"], arrays)
-        if not isinstance(identity, dict) or not isinstance(memory, dict):
-            raise TypeError("its header is not one of a checkpoint")
+        yield
+    except ModelFormatError as error:
+        raise CheckpointError(str(error)) from error
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
         raise CheckpointError(f"{os.fspath(path)} is not a whole checkpoint: {why}.") from error
+
+
+def resolve_checkpoint(given: str | os.PathLike[str] | Checkpoint | None) -> Checkpoint | None:
+    """Return a path as a `Checkpoint`, after refusing files that cannot be one."""
+    if given is None:
+        return None
+    resolved = given if isinstance(given, Checkpoint) else Checkpoint(given)
+    if os.path.exists(resolved.path):
+        with checkpoint_errors(resolved.path):
+            container.peek(resolved.path, _KIND)
+    else:
+        check_writable(resolved.path)
+    return resolved
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, JSON], Memory]:
+    """Return the identity and the memory of the run that wrote a checkpoint."""
+    with checkpoint_errors(path):
+        header, arrays = container.read_container(path, _KIND)
+        by, here = header.get("version"), version("dfwtrace")
+        if by != here:
+            raise ModelFormatError(
+                f"{os.fspath(path)} was written by dfwtrace {by}, and this is version {here}; "
+                "start again without it or use that version."
+            )
+        identity, memory = header["identity"], unpack(header["memory"], arrays)
+        if not isinstance(identity, dict) or not isinstance(memory, dict):
+            raise TypeError("its header is not one of a checkpoint")
     return identity, memory
 
 
 class CheckpointFile:
     """The checkpoint of one run, which `dfwtrace.files.identity.fingerprint` describes."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        identity: dict[str, JSON],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._path = Path(checkpoint.path)
-        every = checkpoint.seconds
-        self._seconds = 30.0 if every is None and checkpoint.epochs is None else every
-        self._epochs = checkpoint.epochs
-        self._identity, self._clock, self._last = identity, clock, clock()
-        self._warned = False
+    def __init__(self, checkpoint: Checkpoint, identity: dict[str, JSON]) -> None:
+        self._path, self._identity = Path(checkpoint.path), identity
+        self._epochs, self._seconds = checkpoint.epochs, checkpoint.seconds
+        if self._epochs is None and self._seconds is None:
+            self._seconds = 30.0
+        self._last, self._warned = time.monotonic(), False
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self) -> Memory | None:
         """Return the memory of a run that was the same as this one; None if there is no file."""
         if not self._path.exists():
             return None
         identity, memory = read_checkpoint(self._path)
         changed = difference(identity, self._identity)
-        if changed is not None:
-            raise CheckpointError(
-                f"checkpoint {self._path} belongs to another run: {changed}; delete it to start "
-                "again."
-            )
-        return memory
+        if changed is None:
+            return memory
+        raise CheckpointError(
+            f"checkpoint {self._path} belongs to another run: {changed}; delete it to start again."
+        )
 
     def due(self, epoch: int) -> bool:
         """Return whether it is time to write."""
-        if self._epochs is not None and epoch % self._epochs == 0:
-            return True
-        return self._seconds is not None and self._clock() - self._last >= self._seconds
+        counted = self._epochs is not None and epoch % self._epochs == 0
+        timed = self._seconds is not None and time.monotonic() - self._last >= self._seconds
+        return counted or timed
 
-    def write(self, memory: dict[str, Any]) -> None:
-        """Replace the checkpoint; if that fails, keep the old one and warn once.
-
-        The memory is of None, bool, int, float, str, arrays, `LowRankMatrix`, and lists, tuples and
-        dicts of them.
-        """
+    def write(self, memory: Memory) -> None:
+        """Replace the checkpoint; if that fails, keep the old one and warn once."""
         packed, arrays = pack(memory)
         header = {"version": version("dfwtrace"), "identity": self._identity, "memory": packed}
         try:
-            write_container(self._path, _KIND, header, arrays)
+            container.write_container(self._path, _KIND, header, arrays)
         except OSError as error:
             if not self._warned:
                 why = (error.strerror or str(error)).rstrip(".")
@@ -171,20 +155,13 @@ class CheckpointFile:
                     stacklevel=2,
                 )
             self._warned = True
-        self._last = self._clock()
+        self._last = time.monotonic()
 
 
 def pack(value: Any) -> tuple[JSON, dict[str, Array]]:
     """Split a value into JSON and the arrays that it refers to; `unpack` returns the same bits.
 
     The memory order of an array is kept: BLAS may round differently for another one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> packed, arrays = pack({"b": np.ones(2), "t": 3})
-    >>> unpack(packed, arrays)
-    {'b': array([1., 1.]), 't': 3}
     """
     arrays: dict[str, Array] = {}
     return _pack(value, arrays), arrays
@@ -201,21 +178,17 @@ def unpack(packed: JSON, arrays: dict[str, Array]) -> Any:
         return {name: unpack(part, arrays) for name, part in content.items()}
     if kind == "tuple":
         return tuple(unpack(content, arrays))
-    if kind == "C":
-        return arrays[content]
-    if kind == "F":
-        return np.asfortranarray(arrays[content])
+    if kind in ("C", "F"):
+        return np.asarray(arrays[content], order=kind)
     if kind == "scalar":
         return arrays[content][()]
     if kind == "matrix":
         return LowRankMatrix.from_parts(*unpack(content, arrays))
-    if kind == "table":
-        columns = [
-            column.tolist() if isinstance(column, np.ndarray) else column
-            for column in unpack(list(content.values()), arrays)
-        ]
-        return [dict(zip(content, row, strict=True)) for row in zip(*columns, strict=True)]
-    raise ValueError(f"it holds an unknown type, {describe(kind)}")
+    if kind != "table":
+        raise ValueError(f"it holds an unknown type, {describe(kind)}")
+    columns = unpack(list(content.values()), arrays)
+    columns = [part.tolist() if isinstance(part, np.ndarray) else part for part in columns]
+    return [dict(zip(content, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _pack(value: Any, arrays: dict[str, Array]) -> JSON:
@@ -223,57 +196,39 @@ def _pack(value: Any, arrays: dict[str, Array]) -> JSON:
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, np.ndarray | np.generic):
-        if value.dtype.name not in DTYPES:
-            raise _cannot_keep(f"values of {value.dtype}")
+    array = isinstance(value, np.ndarray | np.generic)
+    if array and value.dtype.name in DTYPES:
         name = str(len(arrays))
         arrays[name] = np.asarray(value)
-        if isinstance(value, np.generic):
-            return {"scalar": name}
-        return {"F" if value.flags.fnc else "C": name}
+        order = "F" if value.flags.fnc else "C"
+        return {"scalar" if isinstance(value, np.generic) else order: name}
     if isinstance(value, LowRankMatrix):
         return {"matrix": _pack(list(value.parts()), arrays)}
     if isinstance(value, tuple):
         return {"tuple": [_pack(part, arrays) for part in value]}
-    if _is_table(value):
-        columns = {name: _column([row[name] for row in value]) for name in value[0]}
-        return {"table": {name: _pack(column, arrays) for name, column in columns.items()}}
     if isinstance(value, list):
+        columns = _columns(value)
+        if columns is not None:
+            return {"table": {name: _pack(column, arrays) for name, column in columns.items()}}
         return [_pack(part, arrays) for part in value]
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
         return {"dict": {name: _pack(part, arrays) for name, part in value.items()}}
-    raise _cannot_keep(describe(value))
-
-
-def _is_table(value: Any) -> bool:
-    """Whether it is a list of dicts with the same names: a history, which may be long."""
-    if not isinstance(value, list) or len(value) < 2 or not all(type(row) is dict for row in value):
-        return False
-    names = list(value[0])
-    named = bool(names) and all(isinstance(name, str) for name in names)
-    return named and all(list(row) == names for row in value)
-
-
-def _column(values: list[Any]) -> Array | list[Any]:
-    """An array, if all values are floats or all are integers that fit."""
-    kinds = set(map(type, values))
-    if kinds == {float}:
-        return np.array(values)
-    if kinds == {int} and all(-(2**63) <= number < 2**63 for number in values):
-        return np.array(values, np.int64)
-    return values
-
-
-def _cannot_keep(what: str) -> TypeError:
-    return TypeError(
+    what = f"values of {value.dtype}" if array else describe(value)
+    raise TypeError(
         f"a checkpoint holds numbers, text and arrays, but the run, or its callback, has {what}."
     )
 
 
-@contextmanager
-def _checkpoint_errors() -> Iterator[None]:
-    """Turn errors of the file format into errors of checkpoints."""
-    try:
-        yield
-    except ModelFormatError as error:
-        raise CheckpointError(str(error)) from error
+def _columns(rows: list[Any]) -> Memory | None:
+    """The columns, if the rows are dicts with the same names: a history, which may be long."""
+    if len(rows) < 2 or {type(row) for row in rows} != {dict}:
+        return None
+    names = list(rows[0])
+    if {type(name) for name in names} != {str} or any(list(row) != names for row in rows):
+        return None
+    columns: Memory = {name: [row[name] for row in rows] for name in names}
+    for name, values in columns.items():
+        kinds = set(map(type, values))
+        if kinds == {float} or (kinds == {int} and -(2**63) <= min(values) <= max(values) < 2**63):
+            columns[name] = np.array(values, np.float64 if kinds == {float} else np.int64)
+    return columns

@@ -32,20 +32,11 @@ from dfwtrace.validation import describe
 
 #: None, bool, int, float, str, or a list or a dict (with str keys) of them.
 JSON: TypeAlias = Any
-
+_NUMBERS = ("float64", "float32", "int64", "int32", "uint64", "uint8")
 #: The number of each kind's format, raised when a version can no longer read the one before.
 FORMAT_VERSIONS = {"model": 1, "checkpoint": 2}
 #: The safetensors code of each dtype that a container holds.
-DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "int64": "I64",
-    "int32": "I32",
-    "uint64": "U64",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
-_FIELDS = {"format", "format_version", "kind", "written_by", "header", "checksum"}
+DTYPES = {name: name[0].upper() + name.lstrip("floatuin") for name in _NUMBERS} | {"bool": "BOOL"}
 _LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
 _NOT_IN_JSON = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -64,20 +55,7 @@ class Container(NamedTuple):
 def write_container(
     path: str | os.PathLike[str], kind: str, header: dict[str, JSON], arrays: Mapping[str, Array]
 ) -> None:
-    """Write a header and arrays, of the dtypes in `DTYPES`, to a file, whole or not at all.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> from dfwtrace.files.container import peek, read_container, write_container
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "W.safetensors"
-    ...     write_container(path, "model", {"radius": 3.0}, {"U": np.ones((2, 1))})
-    ...     peek(path), read_container(path, "model").header
-    ('model', {'radius': 3.0})
-    """
+    """Write a header and arrays, of the dtypes in `DTYPES`, to a file, whole or not at all."""
     text = json.dumps(_to_json(header, "header"), separators=(",", ":"), allow_nan=False)
     stored = {name: _stored(name, array) for name, array in arrays.items()}
     metadata = {
@@ -98,18 +76,14 @@ def write_container(
 def read_container(path: str | os.PathLike[str], kind: str) -> Container:
     """Read what `write_container` wrote; a `ModelFormatError` says what is wrong with the file."""
     name = os.fspath(path)
-    with _opened(path) as (file, metadata):
-        if metadata["kind"] != kind:
-            raise ModelFormatError(f"{name} holds a {metadata['kind']}, not a {kind}.")
+    with _opened(name, kind) as (file, metadata):
         try:
             np.empty(os.path.getsize(path), np.uint8)  # safetensors panics where memory is short
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            arrays = {key: _sound(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118
         except MemoryError as error:
             raise ModelFormatError(f"{name} is too large for the memory.") from error
-        except Exception as error:  # dtypes and shapes that NumPy lacks
+        except Exception as error:  # also dtypes and shapes that NumPy lacks
             raise _damaged(name, "it holds arrays that dfwtrace does not write") from error
-    if not all(_is_sound(array) for array in arrays.values()):
-        raise _damaged(name, "it holds arrays that dfwtrace does not write")
     if _checksum(kind, metadata["header"], arrays) != metadata["checksum"]:
         raise _damaged(name, "its checksum does not match its content")
     try:
@@ -121,33 +95,34 @@ def read_container(path: str | os.PathLike[str], kind: str) -> Container:
     return Container(header, arrays)
 
 
-def peek(path: str | os.PathLike[str]) -> str:
-    """Return the kind of a file from its first bytes; the checksum is left to `read_container`."""
-    with _opened(path) as (_, metadata):
+def peek(path: str | os.PathLike[str], kind: str | None = None) -> str:
+    """Return the kind of a file, which may be asked for, from its first bytes alone."""
+    with _opened(os.fspath(path), kind) as (_, metadata):
         return metadata["kind"]
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, dict[str, str]]]:
+def _opened(name: str, kind: str | None) -> Iterator[tuple[Any, dict[str, str]]]:
     """The file as safetensors opens it, and its metadata, checked."""
-    name, mode = os.fspath(path), os.stat(path).st_mode
+    mode = os.stat(name).st_mode
     if not stat.S_ISREG(mode):  # a pipe would wait forever, and a device might never end
         what = "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
         raise ModelFormatError(f"{name} is {what}.")
-    with open(path, "rb") as first:
+    with open(name, "rb") as first:
         if int.from_bytes(first.read(8), "little") > _LONGEST_HEADER:
             raise ModelFormatError(f"{name} is not a safetensors file.")
     try:
-        file: Any = safetensors.safe_open(path, framework="np")
+        file: Any = safetensors.safe_open(name, framework="np")
     except (MemoryError, OSError) as error:
         raise ModelFormatError(f"{name} cannot be mapped into memory: {error}.") from error
     except (safetensors.SafetensorError, UnicodeError) as error:
-        raise ModelFormatError(
-            f"{name} is not a safetensors file, or is cut short or damaged."
-        ) from error
+        why = "is not a safetensors file, or is cut short or damaged"
+        raise ModelFormatError(f"{name} {why}.") from error
     with file:
         metadata = file.metadata() or {}
         _check_metadata(name, metadata)
+        if kind not in (None, metadata["kind"]):
+            raise ModelFormatError(f"{name} holds a {metadata['kind']}, not a {kind}.")
         yield file, metadata
 
 
@@ -158,19 +133,16 @@ def _check_metadata(name: str, metadata: dict[str, str]) -> None:
     by, here = metadata.get("written_by", ""), version("dfwtrace")
     if not re.fullmatch("[1-9][0-9]{0,5}", number):
         raise _damaged(name, "its format version is not a number")
-    if not re.fullmatch(r"[0-9A-Za-z.+!_-]{1,40}", by):
-        by = "of an unknown version"
+    by = by if re.fullmatch(r"[0-9A-Za-z.+!_-]{1,40}", by) else "of an unknown version"
     if int(number) > FORMAT_VERSIONS.get(kind, 0):
-        raise ModelFormatError(
-            f"{name} was written by dfwtrace {by}; this is version {here}: update dfwtrace to "
-            "read it."
-        )
+        how = f"; this is version {here}: update dfwtrace to read it"
+        raise ModelFormatError(f"{name} was written by dfwtrace {by}{how}.")
     if int(number) < FORMAT_VERSIONS[kind]:
         raise ModelFormatError(
             f"{name} was written by dfwtrace {by} in an earlier format of {kind}s, which this "
             f"version, {here}, does not read; start again without it or use that version."
         )
-    if set(metadata) != _FIELDS:
+    if set(metadata) != {"format", "format_version", "kind", "written_by", "header", "checksum"}:
         raise _damaged(name, "its metadata are not complete")
 
 
@@ -178,16 +150,13 @@ def _checksum(kind: str, header: str, arrays: Mapping[str, Array]) -> str:
     """Digest of the content; each text with its length, so that none runs into another."""
     digest = blake2b(digest_size=32)
 
-    def add(text: str) -> None:
-        encoded = text.encode("utf-8")
-        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    def add(*texts: str) -> None:
+        for encoded in (text.encode("utf-8") for text in texts):
+            digest.update(len(encoded).to_bytes(8, "little") + encoded)
 
-    add(kind)
-    add(header)
+    add(kind, header)
     for name, array in sorted(arrays.items()):
-        add(name)
-        add(DTYPES[array.dtype.name])
-        add(",".join(map(str, array.shape)))
+        add(name, DTYPES[array.dtype.name], ",".join(map(str, array.shape)))
         little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
         digest.update(little_endian.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
@@ -204,11 +173,12 @@ def _stored(name: str, array: Any) -> Array:
     return stored
 
 
-def _is_sound(array: Array) -> bool:
-    """Whether it has a dtype of ours; NumPy relies on booleans being 0 or 1 in memory."""
-    if array.dtype != np.bool_:
-        return array.dtype.name in DTYPES
-    return int(array.view(np.uint8).max(initial=0)) <= 1
+def _sound(array: Array) -> Array:
+    """Refuse other dtypes, and booleans that are not 0 or 1 in memory, on which NumPy relies."""
+    boolean = array.dtype == np.bool_
+    if array.dtype.name not in DTYPES or (boolean and array.view(np.uint8).max(initial=0) > 1):
+        raise ValueError("not an array of ours")
+    return array
 
 
 def _to_json(value: JSON, place: str) -> JSON:

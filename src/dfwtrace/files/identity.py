@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from hashlib import blake2b
 from types import CodeType, FunctionType, MethodType
@@ -11,81 +11,35 @@ from typing import Any
 
 import numpy as np
 
-from dfwtrace._typing import Array
 from dfwtrace.files.container import JSON
 from dfwtrace.linalg.lowrank import LowRankMatrix
 
-# Longer descriptions are cut, and end with a digest of the whole.
-_LONGEST = 300
+_LONGEST = 300  # longer descriptions are cut, and end with a digest of the whole
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-
-
-def fingerprint(
-    *,
-    task: object,
-    radius: float,
-    solver: object,
-    intercept: bool,
-    weighted: bool,
-    representation: str,
-    seed: int,
-    start: LowRankMatrix,
-    n_rows: int,
-    shape: tuple[int, int],
-    dtype: object,
-    n_shards: int,
-    digests: Sequence[Array],
-) -> dict[str, JSON]:
-    """Describe a run, its parts named as in an error message; `digests` are of the shards' rows."""
-    factors = (start.U, start.s, start.V)
-    beginning = _digest(b"".join(np.ascontiguousarray(factor).tobytes() for factor in factors))
-    return {
-        "task": settings_of(task),
-        "radius": radius,
-        "solver": settings_of(solver),
-        "intercept": intercept,
-        "use of sample_weight": weighted,
-        "representation": representation,
-        "seed": seed,
-        "start": f"a matrix of rank {start.rank} ({beginning})" if start.rank else "zero",
-        "number of rows": n_rows,
-        "shape of W": list(shape),
-        "precision of X": str(dtype),
-        "number of shards": n_shards,
-        "rows of the shards": [bytes(np.asarray(digest, np.uint8)).hex() for digest in digests],
-    }
 
 
 def difference(then: dict[str, JSON], now: dict[str, JSON]) -> str | None:
     """Return the first difference of two runs in words, or None if they are the same."""
-    for name, value in now.items():
-        before = then.get(name)
-        if before == value:
-            continue
-        if name == "rows of the shards":
-            pairs = zip(before if isinstance(before, list) else [], value, strict=False)
-            shard = next((j for j, (a, b) in enumerate(pairs) if a != b), 0)
-            return f"the rows of shard {shard} have changed"
-        return f"the {name} was {before} and is {value}"
-    return None
+    name = next((name for name, value in now.items() if then.get(name) != value), None)
+    if name is None:
+        return None
+    if name != "rows of the shards":
+        return f"the {name} was {then.get(name)} and is {now[name]}"
+    before = then.get(name)
+    pairs = enumerate(zip(before if isinstance(before, list) else [], now[name], strict=False))
+    return f"the rows of shard {next((j for j, (a, b) in pairs if a != b), 0)} have changed"
 
 
 def settings_of(thing: object) -> str:
-    """Describe an object by its type and settings, the same in every process.
-
-    Included are the numbers in arrays and the code of functions; not included are addresses in
-    memory and the code of classes.
-
-    Examples
-    --------
-    >>> import dfwtrace as dt
-    >>> settings_of(dt.lmo.Power(dt.lmo.Constant(2)))
-    "Power(schedule=Constant(k=2), start='random')"
-    >>> settings_of(lambda t: 0.1) == settings_of(lambda t: 0.2)
-    False
-    """
+    """Describe an object by its type, settings, arrays and code, the same in every process."""
     text = _describe(thing, ())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({_digest(text.encode())})"
+
+
+def start_of(W: LowRankMatrix) -> str:
+    """Describe the matrix that a run starts from."""
+    factors = b"".join(np.ascontiguousarray(factor).tobytes() for factor in (W.U, W.s, W.V))
+    return f"a matrix of rank {W.rank} ({_digest(factors)})" if W.rank else "zero"
 
 
 def _describe(thing: Any, within: tuple[int, ...]) -> str:
@@ -100,12 +54,10 @@ def _describe(thing: Any, within: tuple[int, ...]) -> str:
     kind = type(thing).__name__
     if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
         return f"array({thing.dtype}, {thing.shape}, {_digest(thing.tobytes())})"
-    if isinstance(thing, np.ndarray | list | tuple):
-        return f"{kind}({all_of(thing)})"
+    if isinstance(thing, np.ndarray | list | tuple | dict):
+        return f"{kind}({all_of(thing.items() if isinstance(thing, dict) else thing)})"
     if isinstance(thing, set | frozenset):
         return f"{kind}({', '.join(sorted(_describe(part, within) for part in thing))})"
-    if isinstance(thing, dict):
-        return f"{kind}({all_of(thing.items())})"
     if isinstance(thing, FunctionType):
         closure = (cell.cell_contents for cell in thing.__closure__ or ())
         given = (thing.__defaults__, thing.__kwdefaults__, *closure)
@@ -122,7 +74,6 @@ def _describe(thing: Any, within: tuple[int, ...]) -> str:
 
 
 def _code(code: CodeType) -> str:
-    """Digest of what a function does in its own lines."""
     inner = [_code(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
     return _digest(repr((code.co_code, code.co_names, inner)).encode())
 

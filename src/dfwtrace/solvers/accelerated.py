@@ -44,7 +44,13 @@ _PATIENCE = 40
 
 def accelerated(problem: Problem, start: Start) -> Iterator[Iterate]:
     """Yield W_1, W_2, … from the start; end early if nothing lowers F beyond its rounding error."""
-    descent, W = _Descent(problem, start), start.W
+    # A memory is read before the first step, where a checkpoint that lacks something is refused.
+    resumed = None if start.memory is None else _Descent(problem, start)
+    return _iterates(resumed, problem, start)
+
+
+def _iterates(resumed: _Descent | None, problem: Problem, start: Start) -> Iterator[Iterate]:
+    descent, W = resumed or _Descent(problem, start), start.W
     for t in range(start.first, start.epochs):
         if not descent.step():
             descent.return_to(W)

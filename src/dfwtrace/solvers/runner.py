@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile
-from dfwtrace.files.identity import fingerprint
+from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile, checkpoint_errors
+from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
@@ -110,28 +111,31 @@ class Runner:
         problem, criteria, began = self._problem, self._criteria, self._began
         problem.prepare_run(radius, seed)
         saved = None
+        reading: AbstractContextManager[None] = nullcontext()
         if self._checkpoint is not None:
             self._checkpoint_file = CheckpointFile(self._checkpoint, self._identity(W))
             saved = self._checkpoint_file.read()
-        if saved is None:
-            start = Start(W, problem.begin(W), criteria.epochs)
-        else:
-            problem.restore(saved["problem"])
-            value, first = Value(*saved["value"]), len(saved["history"])
-            start = Start(saved["W"], value, criteria.epochs, 0.0, first, saved["solver"])
-        at_zero = problem.objective_at_zero
-        self._tol = None if criteria.tol is None else criteria.tol * abs(at_zero)
-        self._certify_below = self._tol or 0.0
-        self._W, self._value = start.W, start.value
-        self._best = _Point(start.value.objective, start.W, None, problem.b)
-        iterates = self._solver.iterates(problem, start._replace(target=self._tol or 0.0))
+            reading = reading if saved is None else checkpoint_errors(self._checkpoint.path)
+        with reading:
+            if saved is None:
+                start = Start(W, problem.begin(W), criteria.epochs)
+            else:
+                problem.restore(saved["problem"])
+                value, first = Value(*saved["value"]), len(saved["history"])
+                start = Start(saved["W"], value, criteria.epochs, 0.0, first, saved["solver"])
+            at_zero = problem.objective_at_zero
+            self._tol = None if criteria.tol is None else criteria.tol * abs(at_zero)
+            self._certify_below = self._tol or 0.0
+            self._W, self._value = start.W, start.value
+            self._best = _Point(start.value.objective, start.W, None, problem.b)
+            iterates = self._solver.iterates(problem, start._replace(target=self._tol or 0.0))
+            if saved is not None:
+                self._restore(saved)
         aim = Aim(criteria.epochs, self._tol, criteria.max_time, at_zero)
         with display(aim, self._progress) as self._display:
             setup_seconds = time.perf_counter() - began
             if saved is None:
                 problem.workers.take()  # setting up belongs to no epoch
-            else:
-                self._restore(saved)
             point, status = self._follow(iterates)
         W = point.W.compress()
         return Result(
@@ -312,21 +316,21 @@ class Runner:
     def _identity(self, start: LowRankMatrix) -> Memory:
         """What must be the same for the run to continue."""
         problem, task, facts = self._problem, self._problem.task, self._problem.rows.facts
-        return fingerprint(
-            task=task.identity,
-            radius=problem.radius,
-            solver=self._solver,
-            intercept=problem.learns_intercept,
-            weighted=task.weighted,
-            representation=problem.plan.representation,
-            seed=problem.seed,
-            start=start,
-            n_rows=facts.n_rows,
-            shape=facts.shape,
-            dtype=facts.dtype,
-            n_shards=problem.engine.n_shards,
-            digests=problem.digests,
-        )
+        return {  # named as in an error message
+            "task": settings_of(task.identity),
+            "radius": problem.radius,
+            "solver": settings_of(self._solver),
+            "intercept": problem.learns_intercept,
+            "use of sample_weight": task.weighted,
+            "representation": problem.plan.representation,
+            "seed": problem.seed,
+            "start": start_of(start),
+            "number of rows": facts.n_rows,
+            "shape of W": list(facts.shape),
+            "precision of X": str(facts.dtype),
+            "number of shards": problem.engine.n_shards,
+            "rows of the shards": [bytes(each.astype(np.uint8)).hex() for each in problem.digests],
+        }
 
     def _memory(self, iterate: Iterate) -> Memory:
         """All that the run depends on from here."""
