@@ -167,7 +167,7 @@ def test_an_archive_without_the_arrays_of_a_model_is_refused(archive: Path, tmp_
     np.save(tmp_path / "apart.npy", held["labels"])
     done(*words, "-t", "apart.npy")
     assert refused("evaluate", model, archive) == (
-        "which are the targets of d.npz? Those of the fit are in a file of their own, 'apart.npy'."
+        "which are the targets of d.npz? Those of the fit are in a separate file, 'apart.npy'."
     )
     assert told("evaluate", model, archive, "-t", "labels")["scores"]["accuracy"] > 0.7
 

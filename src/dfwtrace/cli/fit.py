@@ -14,8 +14,8 @@ from dfwtrace.cli import options as shared
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.models import Model, Scores, facts_of, save_model, score
 from dfwtrace.cli.output import Output, counted, duration, lines, monitor_for, number, size
+from dfwtrace.data.table import Table
 from dfwtrace.engines.local import threads_for
-from dfwtrace.io.tables import Table
 from dfwtrace.report import Report, require_report, write_report
 from dfwtrace.validation import check_positive, check_tolerance
 

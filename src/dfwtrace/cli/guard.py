@@ -20,8 +20,8 @@ from typing import Any, TextIO
 import typer
 
 from dfwtrace import CheckpointError, ModelFormatError
+from dfwtrace.data.table import DataFileError
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.io.read_errors import DataFileError
 
 DONE, FAILED, BAD_INPUT, SHORT, INTERRUPTED = 0, 1, 2, 3, 130
 

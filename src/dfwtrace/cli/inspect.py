@@ -15,10 +15,10 @@ from dfwtrace.cli.data import first_targets, judge, require_target
 from dfwtrace.cli.guard import refusing
 from dfwtrace.cli.models import facts_of, load_model, reading
 from dfwtrace.cli.output import Output, duration, lines, number, size, word, words
+from dfwtrace.data.files import survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.files.checkpoint import read_checkpoint
 from dfwtrace.files.container import peek
-from dfwtrace.io.read_survey import survey
 from dfwtrace.solvers import resolve
 from dfwtrace.tasks.planning import Workload, free_memory
 

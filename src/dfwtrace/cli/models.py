@@ -15,8 +15,8 @@ from dfwtrace.cli.data import Wanted
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.output import number
 from dfwtrace.data.shards import slice_rows
+from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.container import read_container
-from dfwtrace.io.read_targets import whole_as_integers
 from dfwtrace.report import Worst
 from dfwtrace.result import Result
 

@@ -16,8 +16,8 @@ from dfwtrace.cli.fit import estimator_for, run_fit
 from dfwtrace.cli.guard import CommandError, arm, sentence_of
 from dfwtrace.cli.models import Model
 from dfwtrace.cli.output import Output
+from dfwtrace.data.columns import choose
 from dfwtrace.engines.spark.session import find_session
-from dfwtrace.io.columns import choose
 
 # Spark's own messages are left out; its errors become sentences of ours.
 _CALM = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"

@@ -1,1 +1,1 @@
-"""Rows of the data: examined, cut into shards, read from files."""
+"""Rows of the data: read from files, examined, cut into shards."""

@@ -9,7 +9,10 @@ from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from dfwtrace.io.read_errors import DataFileError
+from dfwtrace.data.table import DataFileError
+
+#: Names, shell patterns and comma lists.
+Names = Sequence[str] | str | None
 
 # The row numbers that pandas writes along with a table are no features.
 _INDEX_OF_PANDAS = re.compile(r"__index_level_\d+__")
@@ -20,15 +23,20 @@ class Choice(NamedTuple):
 
     features: list[str]
     targets: list[str]
-    weight: str | None
+    weight: str | None = None
+
+    @property
+    def weights(self) -> list[str]:
+        """The column of weights, if there is one."""
+        return [] if self.weight is None else [self.weight]
 
 
 def choose(
     columns: Sequence[str],
     *,
     file: str,
-    target: Sequence[str] | str | None = None,
-    features: Sequence[str] | str | None = None,
+    target: Names = None,
+    features: Names = None,
     weight: str | None = None,
 ) -> Choice:
     """Pick columns by exact names, shell patterns and comma lists.
@@ -39,11 +47,20 @@ def choose(
         All names, in the order of the file.
     file : str
         For messages.
-    target : str or sequence of str, optional
-    features : str or sequence of str, optional
-        All columns but the target and the weight, if left out. A pattern leaves those two out by
-        itself; naming them is an error.
-    weight : str, optional
+    target : str or sequence of str, default=None
+    features : str or sequence of str, default=None
+        All columns but the target and the weight if None. A pattern leaves those two out; naming
+        them is an error.
+    weight : str, default=None
+
+    Returns
+    -------
+    Choice
+
+    Raises
+    ------
+    DataFileError
+        If a column does not exist, exists twice or is chosen for two roles.
 
     Examples
     --------
@@ -51,31 +68,17 @@ def choose(
     Choice(features=['x1', 'x2'], targets=['label'], weight=None)
     >>> choose(["x1", "x2", "label"], file="train.csv", target="lable")
     Traceback (most recent call last):
-    dfwtrace.io.read_errors.DataFileError: train.csv has no column 'lable'; did you mean 'label'?
+    dfwtrace.data.table.DataFileError: train.csv has no column 'lable'; did you mean 'label'?
     """
     check_unique(columns, file)
-    targets = [] if target is None else _matching(columns, target, file, taken=())
+    targets = [] if target is None else matching(columns, target, file)
     if weight is not None:
         _require(columns, weight, file)
         if weight in targets:
             raise DataFileError(f"column {weight!r} of {file} cannot be both target and weight.")
-    taken = {*targets, *([] if weight is None else [weight])}
+    taken = {*targets, weight}
     if features is not None:
-        chosen = _matching(columns, features, file, taken)
-    else:
-        chosen = default_features(columns, file, taken)
-    return Choice(chosen, targets, weight)
-
-
-def check_unique(columns: Sequence[str], file: str) -> None:
-    """Refuse a name that stands for two columns."""
-    for name, count in Counter(columns).items():
-        if count > 1:
-            raise DataFileError(f"{file} has {count} columns named {name!r}; names must differ.")
-
-
-def default_features(columns: Sequence[str], file: str, taken: Collection[str]) -> list[str]:
-    """All columns that are not taken; one without a name must be settled by the user."""
+        return Choice(matching(columns, features, file, taken), targets, weight)
     left = [name for name in columns if name not in taken]
     left = [name for name in left if not _INDEX_OF_PANDAS.fullmatch(name)]
     if "" in left:
@@ -86,23 +89,33 @@ def default_features(columns: Sequence[str], file: str, taken: Collection[str]) 
         )
     if not left:
         raise DataFileError(f"{file} has no columns left that could be features.")
-    return left
+    return Choice(left, targets, weight)
+
+
+def check_unique(columns: Sequence[str], file: str) -> None:
+    """Refuse a name that two columns have."""
+    name, count = Counter(columns).most_common(1)[0] if columns else ("", 0)
+    if count > 1:
+        raise DataFileError(f"{file} has {count} columns named {name!r}; names must differ.")
 
 
 def nearest(name: str, columns: Sequence[str]) -> str:
-    """What to add to "no such column": the name that was meant, or the names that there are."""
-    close = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
-    if not close:  # a difference of case counts for nothing
-        close = [known for known in columns if known.lower() == name.lower()]
+    """Return the end of "no such column": the nearest name, or the names that exist."""
+    close = [known for known in columns if known.lower() == name.lower()]
+    close += difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
     some = ", ".join(repr(known) for known in columns[:5])
     return f"; it has {some}{', ...' if len(columns) > 5 else '.'}"
 
 
-def _matching(
-    columns: Sequence[str], wanted: Sequence[str] | str, file: str, taken: Collection[str]
+def matching(
+    columns: Sequence[str],
+    wanted: Sequence[str] | str,
+    file: str,
+    taken: Collection[str | None] = (),
 ) -> list[str]:
+    """Return the columns that names and patterns stand for, in the order of the file."""
     found: set[str] = set()
     for item in _items(columns, wanted):
         if item in columns or not any(sign in item for sign in "*?["):
@@ -123,8 +136,28 @@ def _matching(
     return [name for name in columns if name in found]
 
 
+def columns_with(features: list[str], columns: Sequence[str], file: str) -> list[str]:
+    """Return the columns that hold a model's features; 'e[3]' may be in a column 'e' of lists."""
+    known = set(columns)
+    wanted = {name if name in known else re.sub(r"\[\d+\]$", "", name) for name in features}
+    missing = [name for name in features if not known & {name, re.sub(r"\[\d+\]$", "", name)}]
+    if missing:
+        raise features_missing(missing, columns, file)
+    return [name for name in columns if name in wanted]
+
+
+def features_missing(missing: list[str], columns: Sequence[str], file: str) -> DataFileError:
+    """Return the error about features of a model that a file does not have."""
+    if len(missing) == 1:
+        hint = nearest(missing[0], columns)
+        return DataFileError(f"{file} has no column {missing[0]!r}, a feature of the model{hint}")
+    shown = ", ".join(repr(name) for name in missing[:5])
+    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    return DataFileError(f"{file} lacks features of the model: {shown}{more}.")
+
+
 def _items(columns: Sequence[str], wanted: Sequence[str] | str) -> list[str]:
-    """Comma lists taken apart, unless the whole is a column's name."""
+    """Split comma lists, unless the whole is a column's name."""
     items: list[str] = []
     for entry in [wanted] if isinstance(wanted, str) else wanted:
         parts = [entry] if entry in columns else [part.strip() for part in entry.split(",")]

@@ -1,1 +1,0 @@
-"""Files: what is written to disk, and what is read from it."""
