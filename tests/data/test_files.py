@@ -61,7 +61,7 @@ def test_a_file_with_columns(name: str, tmp_path: Path, X: Array, y: Array) -> N
     assert (found.nbytes, found.kind, found.targets) == (table.X.nbytes, "classification", 1)
     assert found.exact
     assert not found.sparse
-    assert np.array_equal(first_targets(path, target="label"), y)
+    assert np.array_equal(first_targets(path, "label", None), y)
     # What a model takes from it.
     again = read_features(path, ["x3", "x1"], 2, targets=True, target=["x3"])
     assert np.array_equal(again.X, X[:, [2, 0]])
@@ -173,6 +173,8 @@ def test_several_targets_and_a_weight_in_text(tmp_path: Path) -> None:
 def test_columns_without_a_name_or_in_other_bytes_may_be_left_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(",x,name,t\n0,1,Zoë,a\n1,2,Ann,b\n".encode("latin-1"))
     assert read_table(tmp_path / "t.csv", target="t", features="x").X.tolist() == [[1], [2]]
+    (tmp_path / "t.csv").write_bytes("name,x,t\nZoë,1,a\nAnn,2,b\n".encode("latin-1"))
+    assert survey(tmp_path / "t.csv", target="t", features="x").rows == 2
     (tmp_path / "t.csv").write_text("0,1,2\n5,6,7\n")  # a frame without names
     assert read_table(tmp_path / "t.csv", target="2").X.tolist() == [[5, 6]]
 

@@ -55,6 +55,7 @@ LATE = LONG.replace("\n299000,", "\nbad,")
         ('a,b\n1,"2\n3,4\n', {}, ["quote", "row 1", "column 'b'", "not closed"]),
         ('a,b\n0,"2\n3,4\n', {"target": "b"}, ["quote", "never closed"]),
         ('a,b,c\n0,1,"2\n3,4,5\n', {"target": "b", "features": "a"}, ["quote", "never closed"]),
+        (LONG.replace("\n1000,", '\n"1000,'), {"target": "t"}, ["row", "quote", "never closed"]),
         ("a,b\n1," + "2" * 200_000 + "x\n", {}, ["'b'", "text ('222", "row 1"]),
         ("1.5,2\n3,4\n", {}, ["no header"]),
         ("0,0\n1,2\n", {}, ["no header"]),
@@ -157,6 +158,7 @@ def test_columns_that_cannot_be_features(
     [
         ({"target": "when"}, "'when' of t.parquet holds date32[day]"),
         ({"target": "word,minus"}, "'word' of t.parquet holds text ('a' in row 1)"),
+        ({"target": "words"}, "'words' of t.parquet holds text ('a' in row 1)"),
         ({"target": "none"}, "'none' of t.parquet has no value in row 2"),
         ({"target": "nan"}, "'nan' of t.parquet has no value in row 2"),
         ({"target": "x", "features": "minus", "weight": "none"}, "no value in row 2"),
@@ -173,6 +175,7 @@ def test_columns_that_cannot_be_targets_or_weights(
         "when": pa.array([datetime.date(2020, 1, 1)] * 2),
         "word": ["a", "b"],
         "word2": ["c", "d"],
+        "words": [["a", "b"], ["c", "d"]],
         "none": ["a", None],
         "e": pa.array([[1.0, 2.0], [2.0, 3.0]]),
         "minus": [1, -1],

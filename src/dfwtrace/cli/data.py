@@ -18,7 +18,7 @@ from dfwtrace.cli.guard import CommandError
 from dfwtrace.data import files
 from dfwtrace.data.table import Table, is_classification, whole_as_integers
 
-FORMATS = "A .csv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of .parquet files."
+FORMATS = "A .csv, .tsv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of such."
 Names = list[str] | None
 TaskName = Literal["auto", "classification", "regression"]
 Data = Annotated[Path, Argument(metavar="DATA", help=FORMATS)]

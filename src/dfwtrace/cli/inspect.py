@@ -122,7 +122,7 @@ def plan(
         resolve(solver, lmo)
     require_target(data, target)
     found = survey(data, target=target, features=features)
-    kind, y = judge(first_targets(data, target=target, features=features), task, None)
+    kind, y = judge(first_targets(data, target, features), task, None)
     classes = len(np.unique(y)) if kind == "classification" else 0
     method: Any = dt.Multinomial() if classes else dt.LeastSquares()
     way = resolve(solver, lmo, None, method.log_factor)

@@ -49,27 +49,22 @@ def read_arrays(
     Without `first_index`, an svmlight file counts its columns from 0 if it has a column 0, else
     from 1.
     """
-    label, name = _arguments(path, kind, target, features)
     X: Matrix
     y = w = names = None
     with _opened(path, kind) as archive:
-        if archive is not None:
-            X = _matrix(archive, name, path)
-            label = "y" if label is None and "y" in archive else label
-        elif kind == "npy":
-            X = np.lib.format.open_memmap(path, mode="r")
-        else:
+        label, name, what = _arguments(path, kind, archive, target, features)
+        if kind == "svmlight":
             with path.open("rb") as lines:
                 X, y, first_index = _svmlight(lines, path, first_index, empty=not targets)
-        if not targets:
-            label = weight = None
-        elif kind != "svmlight" and label is not None:
-            y = _array(archive, label, path)
-        if weight is not None:
+        else:
+            X = _matrix(archive, name, path)
+            y = _array(archive, label, path) if targets and label is not None else None
+        if targets and weight is not None:
             w = _array(archive, weight, path)
-    _check_matrix(X.shape, X.dtype, _what(path, kind, name))
-    X = _check_values(as_floating(X), path.name)
-    if y is not None and label is not None:
+    _check_matrix(X.shape, X.dtype, what)
+    X = as_floating(X)
+    _check_values(X, path.name)
+    if targets and y is not None and label is not None:
         y = _fitting(y, X.shape[0], f"the targets {label!r} of {path.name}")
         stem = Path(label).stem if label.endswith(".npy") else label
         names = [stem] if y.ndim == 1 else [f"{stem}[{j}]" for j in range(y.shape[1])]
@@ -77,43 +72,40 @@ def read_arrays(
     if w is not None:
         w = _fitting(w, X.shape[0], f"the weights of {path.name}")
         w = check_weight(w, str(weight), path.name)
-    y = y if targets else None
-    return Table(X, y, None, names, describe(path.name, X, names), w, first_index)
+    source = describe(path.name, X, names)
+    return Table(X, y if targets else None, None, names, source, w, first_index)
 
 
 def survey_arrays(
     path: Path, kind: str, target: Names, features: Names
 ) -> tuple[Survey, Array | None]:
     """Return size and first targets from the headers, or the first lines of an svmlight file."""
-    label, name = _arguments(path, kind, target, features)
-    y, stored, exact = None, None, True
+    y, stored = None, None
     with _opened(path, kind) as archive:
-        if archive is not None:
-            parts = _in_parts(archive, name)
-            shape, dtype = _header(archive, f"{name}_data" if parts else name, path)
-            if parts:
-                stored, shape = shape[0], tuple(_array(archive, f"{name}_shape", path).tolist())
-            label = "y" if label is None and "y" in archive else label
-        elif kind == "npy":
-            mapped = np.lib.format.open_memmap(path, mode="r")
-            shape, dtype = mapped.shape, mapped.dtype
-        else:
+        label, name, what = _arguments(path, kind, archive, target, features)
+        if kind == "svmlight":
             with path.open("rb") as lines:
                 head = b"".join(islice(lines, FIRST_ROWS))
                 exact = not lines.read(1)
             X, y, _ = _svmlight(io.BytesIO(head), path, None, empty=False)
             scale = 1.0 if exact else path.stat().st_size / len(head)
-            found = summarise(
-                round(X.shape[0] * scale), X.shape[1], X.dtype, round(X.nnz * scale), exact, y
-            )
-            return found, y
+            rows, stored = round(X.shape[0] * scale), round(X.nnz * scale)
+            return summarise(rows, X.shape[1], X.dtype, stored, exact, y), y
+        if archive is None:
+            mapped = _matrix(None, name, path)
+            shape, dtype = mapped.shape, mapped.dtype
+        else:
+            parts = _in_parts(archive, name)
+            shape, dtype = _header(archive, f"{name}_data" if parts else name, path)
+            if parts:
+                stored, shape = shape[0], tuple(_array(archive, f"{name}_shape", path).tolist())
         if label is not None:
             y = _first_targets(archive, label, path)
-    _check_matrix(shape, dtype, _what(path, kind, name))
+    _check_matrix(shape, dtype, what)
     if y is not None:
         y = _check_shape(y, shape[0], f"the targets {label!r} of {path.name}")[:FIRST_ROWS]
     dtype = as_floating(np.empty(0, dtype)).dtype
-    return summarise(shape[0], shape[1], dtype, stored, exact, y), y
+    return summarise(shape[0], shape[1], dtype, stored, True, y), y
 
 
 @contextmanager
@@ -127,8 +119,10 @@ def _opened(path: Path, kind: str) -> Iterator[NpzFile[Any] | None]:
             yield archive
 
 
-def _arguments(path: Path, kind: str, target: Names, features: Names) -> tuple[str | None, str]:
-    """Return one name for the target and one for the features, where the format has such."""
+def _arguments(
+    path: Path, kind: str, archive: NpzFile[Any] | None, target: Names, features: Names
+) -> tuple[str | None, str, str]:
+    """Return the names of targets and features, and what to call the features in messages."""
     names: list[str | None] = []
     for given in (target, features):
         several = [given] if given is None or isinstance(given, str) else list(given)
@@ -136,45 +130,20 @@ def _arguments(path: Path, kind: str, target: Names, features: Names) -> tuple[s
             raise DataFileError(f"{path.name} has no column names: name one array, not several.")
         names += several
     label, name = names
-    if kind != "npz" and name is not None:
+    if archive is None and name is not None:
         raise DataFileError(f"{path.name} has no column names: leave out --features.")
     if kind == "svmlight" and label not in (None, "label"):
         raise DataFileError(
             f"{path.name} has its labels at the start of each line: leave out --target."
         )
-    return ("label" if kind == "svmlight" else label), name or "X"
-
-
-def _what(path: Path, kind: str, name: str) -> str:
-    return f"array {name!r} of {path.name}" if kind == "npz" else path.name
-
-
-# Archives
+    if label is None and kind != "npy":
+        label = "label" if archive is None else "y" if "y" in archive else None
+    name = name or "X"
+    return label, name, path.name if archive is None else f"array {name!r} of {path.name}"
 
 
 def _in_parts(archive: NpzFile[Any], name: str) -> bool:
     return name not in archive and f"{name}_indptr" in archive
-
-
-def _array(archive: NpzFile[Any] | None, name: str, path: Path) -> Array:
-    """Return an array of the archive, or of a separate .npy file."""
-    array: Array
-    if archive is not None and (name in archive or not name.endswith(".npy")):
-        _require(archive, name, path)
-        array = np.asarray(archive[name])
-        return array
-    other = Path(name) if Path(name).exists() else path.parent / name
-    if other.suffix != ".npy":
-        raise DataFileError(
-            f"{path.name} has no column names: give the targets or weights as a .npy file, "
-            f"not {name!r}."
-        )
-    with reading(other, "an NPY file"):
-        if other.exists() and not other.is_file():
-            raise DataFileError(f"{other} is not a regular file.")
-        with other.open("rb") as part:
-            array = np.lib.format.read_array(part, allow_pickle=False)
-    return array
 
 
 def _require(archive: NpzFile[Any], name: str, path: Path) -> None:
@@ -194,8 +163,37 @@ def _header(archive: NpzFile[Any], name: str, path: Path) -> tuple[Any, np.dtype
     return shape, dtype
 
 
-def _matrix(archive: NpzFile[Any], name: str, path: Path) -> Matrix:
-    """Return an array, or the CSR matrix that its parts X_data, X_indices, ... make."""
+def _array(archive: NpzFile[Any] | None, name: str, path: Path) -> Array:
+    """Return an array of the archive, or of a separate .npy file."""
+    if archive is not None and (name in archive or not name.endswith(".npy")):
+        _require(archive, name, path)
+        return np.asarray(archive[name])
+    other = Path(name) if Path(name).exists() else path.parent / name
+    if other.suffix != ".npy":
+        raise DataFileError(
+            f"{path.name} has no column names: give the targets or weights as a .npy file, "
+            f"not {name!r}."
+        )
+    if other.exists() and not other.is_file():
+        raise DataFileError(f"{other} is not a regular file.")
+    with reading(other, "an NPY file"), other.open("rb") as part:
+        array: Array = np.lib.format.read_array(part, allow_pickle=False)
+    return array
+
+
+def _first_targets(archive: NpzFile[Any] | None, label: str, path: Path) -> Array:
+    """Return targets to judge by: of several columns, only the shape matters."""
+    if archive is not None and label in archive:
+        shape, dtype = _header(archive, label, path)
+        if len(shape) == 2 and shape[1] > 1:
+            return np.broadcast_to(np.zeros((), dtype), shape)
+    return _array(archive, label, path)
+
+
+def _matrix(archive: NpzFile[Any] | None, name: str, path: Path) -> Matrix:
+    """Return a map, an array, or the CSR matrix that the parts X_data, X_indices, ... make."""
+    if archive is None:
+        return np.lib.format.open_memmap(path, mode="r")
     if not _in_parts(archive, name):
         return _array(archive, name, path)
     data, indices, indptr, shape = (
@@ -209,18 +207,6 @@ def _matrix(archive: NpzFile[Any], name: str, path: Path) -> Matrix:
             f"the parts of {name!r} in {path.name} make no sparse matrix: {error}."
         ) from error
     return matrix
-
-
-def _first_targets(archive: NpzFile[Any] | None, label: str, path: Path) -> Array:
-    """Return targets to judge by: of several columns, only the shape matters."""
-    if archive is not None and label in archive:
-        shape, dtype = _header(archive, label, path)
-        if len(shape) == 2 and shape[1] > 1:
-            return np.broadcast_to(np.zeros((), dtype), shape)
-    return _array(archive, label, path)
-
-
-# svmlight
 
 
 def _svmlight(
@@ -248,9 +234,6 @@ def _svmlight(
     return shifted, whole_as_integers(y), first_index
 
 
-# Checks
-
-
 def _check_matrix(shape: Sequence[int], dtype: np.dtype[Any], what: str) -> None:
     if dtype.kind not in "biuf":
         held = "text" if dtype.kind in "US" else f"values of {dtype}"
@@ -261,19 +244,18 @@ def _check_matrix(shape: Sequence[int], dtype: np.dtype[Any], what: str) -> None
         )
 
 
-def _check_values(X: Matrix, file: str) -> Matrix:
+def _check_values(X: Matrix, file: str) -> None:
     if sp.issparse(X):
         bad = np.flatnonzero(~np.isfinite(X.data))
         if bad.size:
             row = int(np.searchsorted(X.indptr, bad[0], side="right")) - 1
             infinite = bool(np.isinf(X.data[bad[0]]))
             raise no_value(file, str(X.indices[bad[0]]), row, infinite=infinite)
-        return X
+        return
     names = [str(j) for j in range(X.shape[1])]
     rows = max(1, _BYTES_AT_ONCE // (X.shape[1] * X.itemsize))
     for start in range(0, X.shape[0], rows):
         check_finite(X[start : start + rows], names, file, start)
-    return X
 
 
 def _check_shape(values: Array, rows: int, what: str) -> Array:

@@ -109,42 +109,38 @@ class ArrowTable:
         *,
         order: list[str] | None = None,
         spill: Path | None = None,
-        max_rows: int | None = None,
+        enough: int | None = None,
     ) -> Table:
-        """Read the chosen columns; features in this `order`, or as they are in the file."""
-        names: list[str] = []
-        targets: list[str] = []
-        y: list[Array] = []
-        weights: list[Array] = []
-        dtype = self._dtype(choice.features)
+        """Read the chosen columns; features in this `order`, or as they are in the file.
+
+        With `enough`, reading stops after the batch in which this number of rows is reached.
+        """
+        names: list[str] = []  # of features, targets and weights: one for each number in a row
+        kept: dict[str, list[Array]] = {name: [] for name in (*choice.targets, *choice.weights)}
+        targets: list[Array] = []
+        types = [self._types(part, choice) for part in self._parts]
+        dtype = _dtype({_value_type(each[name]) for each in types for name in choice.features})
 
         def blocks() -> Iterator[Array]:
-            """Yield the features of each batch, and keep the rest."""
-            known: list[str] = []
-            pieces: dict[str, list[Array]] = {name: [] for name in choice.targets}
-            for file, first, columns in self._batches(choice, max_rows):
-                for name, held in pieces.items():
-                    check_finite(columns[name], _spread({name: columns[name]}), file, first)
-                    held.append(columns[name])
-                for name in choice.weights:
-                    weights.append(check_weight(columns[name], name, file, first))
+            """Yield the features of each batch, checked, and keep the rest."""
+            for file, first, rows, columns in self._batches(types, choice, enough):
                 spread = _spread(columns)
-                if known and known != spread:
+                if names and names != spread:
                     raise DataFileError(
                         f"a column of lists in {self.name} has rows of another length from row "
                         f"{first + 1} of {file} on."
                     )
-                known = spread
-                features = {name: columns[name] for name in choice.features}
-                names[:] = _spread(features)
-                rows = len(next(iter(columns.values())))
-                block = np.empty((rows, len(names)), dtype)
-                if names:
-                    sides = [array.reshape(rows, -1) for array in features.values()]
-                    np.concatenate(sides, axis=1, out=block)
+                names[:] = spread
+                for name, pieces in kept.items():
+                    check_finite(columns[name], _spread({name: columns[name]}), file, first)
+                    pieces.append(columns[name])
+                for name in choice.weights:
+                    check_weight(columns[name], name, file, first)
+                sides = [columns[name].reshape(rows, -1) for name in choice.features]
+                block = np.concatenate([np.empty((rows, 0)), *sides], axis=1, dtype=dtype)
                 check_finite(block, names, file, first)
                 yield block if order is None else block[:, _places(order, names, self.name)]
-            y[:], targets[:] = self._targets(pieces)
+            targets.extend(self._target(name, kept[name], choice) for name in choice.targets)
 
         try:
             X = _stacked(blocks()) if spill is None else _spilled(blocks(), spill)
@@ -152,82 +148,68 @@ class ArrowTable:
             raise DataFileError(
                 f"the features of {self.name} do not fit in memory; spill them to a folder."
             ) from error
-        source = describe(self.name, X, targets)
-        weight = np.concatenate(weights) if weights else None
-        return Table(X, y[0] if y else None, order or names, targets or None, source, weight)
+        labels = _spread(dict(zip(choice.targets, targets, strict=True)))
+        y = targets[0].reshape(len(X)) if len(labels) == 1 else None
+        if len(labels) > 1:
+            y = as_floating(np.column_stack(targets))
+        weight = np.concatenate(kept[choice.weight]).astype(float) if choice.weight else None
+        features = names[: len(names) - len(labels) - len(choice.weights)]
+        source = describe(self.name, X, labels)
+        return Table(X, y, order or features, labels or None, source, weight)
 
     def survey(self, choice: Choice) -> tuple[Survey, Array | None]:
         """Return the size, from headers and first rows, and the first targets."""
-        first = self.read(Choice(choice.features, []), max_rows=1).X
+        first = self.read(Choice(choice.features, []), enough=1).X
         counts = [part.count() for part in self._parts]
         rows, exact = sum(rows for rows, _ in counts), all(exact for _, exact in counts)
         y = None
         if choice.targets:
-            y = self.read(Choice([], choice.targets), max_rows=FIRST_ROWS).y
+            y = self.read(Choice([], choice.targets), enough=FIRST_ROWS).y
         return summarise(rows, first.shape[1], first.dtype, None, exact, y), y
 
-    def _dtype(self, features: list[str]) -> np.dtype[np.floating]:
-        """Return float32 if that holds the values of every column, else float64."""
-        kinds = {
-            _value_type(kind)
-            for part in self._parts
-            for kind in part.types([name for name in features if name in part.names], None).values()
-        }
-        single = kinds & _SINGLE and kinds <= _SINGLE | _EXACT_IN_SINGLE
-        return np.dtype(np.float32 if single else np.float64)
+    def _types(self, part: CsvPart | ArrowPart, choice: Choice) -> dict[str, pa.DataType]:
+        wanted = [*choice.features, *choice.targets, *choice.weights]
+        if missing := set(wanted) - set(part.names):
+            raise DataFileError(
+                f"{part.path} has no column {min(missing)!r}, which other files have."
+            )
+        return part.types(wanted, choice.text)
 
     def _batches(
-        self, choice: Choice, max_rows: int | None
-    ) -> Iterator[tuple[str, int, dict[str, Array]]]:
-        """Yield the file, the number of the first row in it, and the columns of each batch."""
-        text = choice.targets[0] if len(choice.targets) == 1 else None
-        wanted = [*choice.features, *choice.targets, *choice.weights]
-        left = max_rows
-        seen = False
-        for part in self._parts:
-            for name in wanted:
-                if name not in part.names:
-                    raise DataFileError(
-                        f"{part.path} has no column {name!r}, which other files have."
-                    )
-            types = part.types(wanted, text)
-            width = sum(map(_width, types.values()))
+        self, types: list[dict[str, pa.DataType]], choice: Choice, enough: int | None
+    ) -> Iterator[tuple[str, int, int, dict[str, Array]]]:
+        """Yield the file, its first row, the number of rows, and the columns of each batch."""
+        seen, text = 0, choice.text
+        for part, kinds in zip(self._parts, types, strict=True):
             first, file = 0, part.path.name
-            for batch in part.batches(types, max(1, min(_VALUES_AT_ONCE // width, 65_536))):
-                batch = batch.slice(0, left)
+            at_once = min(_VALUES_AT_ONCE // sum(map(_width, kinds.values())), enough or 65_536)
+            for batch in part.batches(kinds, max(1, at_once)):
                 if batch.num_rows:
-                    seen = True
-                    columns = zip(types, batch.columns, strict=True)
                     yield (
                         file,
                         first,
+                        batch.num_rows,
                         {
                             name: _to_array(column, name == text, file, name, first)
-                            for name, column in columns
+                            for name, column in zip(kinds, batch.columns, strict=True)
                         },
                     )
                 first += batch.num_rows
-                left = None if left is None else left - batch.num_rows
-                if left == 0:
+                seen += batch.num_rows
+                if enough is not None and seen >= enough:
                     return
         if not seen:
             raise DataFileError(f"{self.name} has no rows.")
 
-    def _targets(self, pieces: dict[str, list[Array]]) -> tuple[list[Array], list[str]]:
-        """Return the targets, if there are any, and one name for each column of them."""
-        for name, held in pieces.items():
-            if len({piece.dtype.kind == "U" for piece in held}) > 1:
-                raise DataFileError(
-                    f"column {name!r} holds text in some files of {self.name}, numbers in others."
-                )
-        found = {name: np.concatenate(held) for name, held in pieces.items()}
-        names = _spread(found)
-        if len(names) > 1:
-            return [as_floating(np.column_stack(list(found.values())))], names
-        y = [array.reshape(-1) for array in found.values()]
-        if isinstance(self._parts[0], CsvPart):
-            y = [parse_target(text, self.name, names[0]) for text in y]
-        return y, names
+    def _target(self, name: str, pieces: list[Array], choice: Choice) -> Array:
+        """Return one column of targets, from all batches."""
+        if len({piece.dtype.kind == "U" for piece in pieces}) > 1:
+            raise DataFileError(
+                f"column {name!r} holds text in some files of {self.name}, numbers in others."
+            )
+        column = np.concatenate(pieces)
+        parsed = isinstance(self._parts[0], CsvPart) and name == choice.text
+        return parse_target(column, self.name, name) if parsed else column
 
 
 # Arrays from columns
@@ -254,7 +236,7 @@ def _to_array(column: pa.Array, text: bool, file: str, name: str, first_row: int
     if column.null_count:
         raise no_value(file, name, first_row + pc.index(column.is_null(), True).as_py() // width)
     if column.type in _TEXT:
-        if not text:
+        if is_list or not text:
             raise not_numeric(file, name, first_row, column[0].as_py())
         return np.array(column.to_pylist(), dtype=np.str_)
     values: Array = column.to_numpy(zero_copy_only=False)
@@ -278,6 +260,12 @@ def _places(order: list[str], names: list[str], file: str) -> list[int]:
     if missing:
         raise features_missing(missing, names, file)
     return [place[name] for name in order]
+
+
+def _dtype(kinds: set[pa.DataType]) -> np.dtype[np.floating]:
+    """Return float32 if that holds the values of every type, else float64."""
+    single = kinds & _SINGLE and kinds <= _SINGLE | _EXACT_IN_SINGLE
+    return np.dtype(np.float32 if single else np.float64)
 
 
 def _value_type(type_: pa.DataType) -> pa.DataType:

@@ -30,6 +30,11 @@ class Choice(NamedTuple):
         """The column of weights, if there is one."""
         return [] if self.weight is None else [self.weight]
 
+    @property
+    def text(self) -> str | None:
+        """The column that may be text: a target that is alone."""
+        return self.targets[0] if len(self.targets) == 1 else None
+
 
 def choose(
     columns: Sequence[str],
@@ -41,26 +46,8 @@ def choose(
 ) -> Choice:
     """Pick columns by exact names, shell patterns and comma lists.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        All names, in the order of the file.
-    file : str
-        For messages.
-    target : str or sequence of str, default=None
-    features : str or sequence of str, default=None
-        All columns but the target and the weight if None. A pattern leaves those two out; naming
-        them is an error.
-    weight : str, default=None
-
-    Returns
-    -------
-    Choice
-
-    Raises
-    ------
-    DataFileError
-        If a column does not exist, exists twice or is chosen for two roles.
+    Without `features`, these are all columns but the target and the weight. A pattern leaves those
+    two out; naming them is an error. `file` is for messages.
 
     Examples
     --------

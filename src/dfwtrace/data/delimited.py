@@ -14,7 +14,8 @@ import pyarrow.csv
 from dfwtrace._typing import Array
 from dfwtrace.data.table import DataFileError, check_finite, no_value, not_numeric, reading
 
-_BLOCK_BYTES = 4 << 20
+_HEAD_BYTES = 4 << 20
+_MOST_BYTES = 256 << 20
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _MISSING = ["", "na", "n/a", "nan", "null", "none"]
 _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
@@ -25,14 +26,17 @@ class CsvPart:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._codec = _CODECS.get(path.suffix.lower())
         self.names: list[str] = []
         with self._explained(), self._stream() as stream:
-            head = stream.read(_BLOCK_BYTES)
+            head = stream.read(_HEAD_BYTES)
         if b"\0" in head:
             raise DataFileError(f"{path} is not CSV in UTF-8: it holds bytes that are not text.")
-        lines = head.decode("utf-8", "replace").splitlines()
-        self._separator = sniff_separator(next(filter(None, lines), ""))
-        with self._explained(), self._stream() as stream, self._open(stream, None) as reader:
+        header = re.split(rb"[\r\n]", head.lstrip(b"\r\n"), maxsplit=1)[0]
+        self._separator = sniff_separator(header.decode("utf-8", "replace"))
+        # A block has room for many rows, and of very long ones for a few at least.
+        block, self._block = (max(1 << 20, few * len(header)) for few in (16, 256))
+        with self._explained(), self._stream() as stream, self._open(stream, block) as reader:
             self._schema = reader.schema
             self.names = [name.strip() for name in self._schema.names]
         if all(re.match(_NUMBER, name) for name in self.names) and not (
@@ -51,10 +55,9 @@ class CsvPart:
 
     def batches(self, types: dict[str, pa.DataType], rows: int) -> Iterator[pa.RecordBatch]:
         """Read columns block by block, whatever the number of rows."""
-        raw = [self._schema.names[self.names.index(name)] for name in types]
-        options = pa.csv.ConvertOptions(
-            column_types=dict(zip(raw, types.values(), strict=True)), include_columns=raw
-        )
+        raw = dict(zip(self.names, self._schema.names, strict=True))  # with spaces around
+        typed = {raw[name]: kind for name, kind in types.items()}
+        options = pa.csv.ConvertOptions(column_types=typed, include_columns=list(typed))
         # A last row of nothing, which only a quote that is never closed can hide.
         end = iter(["\n" + self._separator.join(['""'] * len(self.names)) + "\n"])
         with self._explained(), self._stream() as stream:
@@ -62,37 +65,35 @@ class CsvPart:
                 stream, lambda data: data if len(data) else next(end, "").encode()
             )
             last = None
-            for batch in self._open(ended, options):
+            for batch in self._open(ended, self._block, options):
                 if last is not None:
                     yield last
                 last = batch if batch.num_rows else last
         final = [] if last is None else last.slice(last.num_rows - 1).to_pylist()
-        if last is None or any(value not in (None, "") for value in final[0].values()):
+        if last is None or any(value not in (None, "", b"") for value in final[0].values()):
             raise DataFileError(f"a quote in {self.path} is opened and never closed.")
         yield last.slice(0, last.num_rows - 1)
 
     def count(self) -> tuple[int, bool]:
         """Count the rows of a short file; else estimate them from the length of the first ones."""
-        codec = _CODECS.get(self.path.suffix.lower())
         with self._explained(), pa.OSFile(str(self.path)) as raw:
-            stream = raw if codec is None else pa.CompressedInputStream(raw, codec)
-            head = stream.read(_BLOCK_BYTES)
+            stream = pa.CompressedInputStream(raw, self._codec) if self._codec else raw
+            head = stream.read(_HEAD_BYTES)
             read = raw.tell()
             if stream.read(1):
                 return max(1, round(head.count(b"\n") * raw.size() / read)), False
-        return sum(b.num_rows for b in self.batches({self.names[0]: pa.string()}, 0)), True
+        return sum(b.num_rows for b in self.batches({self.names[0]: pa.binary()}, 0)), True
 
     def _stream(self) -> pa.NativeFile:
-        codec = _CODECS.get(self.path.suffix.lower())
-        return pa.input_stream(str(self.path), compression=codec)
+        return pa.input_stream(str(self.path), compression=self._codec)
 
     def _open(
-        self, stream: pa.NativeFile, options: pa.csv.ConvertOptions | None
+        self, stream: pa.NativeFile, block: int, options: pa.csv.ConvertOptions | None = None
     ) -> pa.csv.CSVStreamingReader:
         return pa.csv.open_csv(
             stream,
             # Without threads, which the streaming reader hardly uses, errors name the row.
-            read_options=pa.csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+            read_options=pa.csv.ReadOptions(block_size=min(block, _MOST_BYTES), use_threads=False),
             parse_options=pa.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
             convert_options=options,
         )
@@ -100,39 +101,39 @@ class CsvPart:
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Turn pyarrow's errors into sentences that name the column, the row and the value."""
-        file = self.path.name
         try:
             with reading(self.path, "a CSV file in UTF-8"):
                 yield
         except DataFileError as error:
-            reason = str(error.__cause__)
-            if "Empty CSV" in reason:
-                raise DataFileError(f"{self.path} is empty.") from error
-            ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason)
-            if ragged is not None:
-                row, width, found = map(int, ragged.groups())
-                raise DataFileError(
-                    f"row {row - 1} of {file} has {found} values, but the header names {width} "
-                    "columns (numbering rows from 1 after the header)."
-                ) from error
-            bad = re.search(r"column #(\d+): Row #(\d+): .*?: (.*)", reason, re.DOTALL)
-            if bad is None:
+            if (sentence := self._sentence(str(error.__cause__))) is None:
                 raise
-            column, row, what = self.names[int(bad[1])], int(bad[2]) - 2, bad[3]
-            if "UTF8" in what:
-                raise DataFileError(
-                    f"{file} is not in UTF-8: see column {column!r} in row {row + 1} "
-                    "(numbering rows from 1 after the header)."
-                ) from error
-            value = what.removeprefix("invalid value '").removesuffix("'")
-            if value.strip().lower() in _MISSING:
-                raise no_value(file, column, row) from error
-            if "\n" in value:
-                raise DataFileError(
-                    f"a quote in row {row + 1} of {file}, column {column!r}, is not closed in its "
-                    "line."
-                ) from error
-            raise not_numeric(file, column, row, value) from error
+            raise DataFileError(sentence) from error
+
+    def _sentence(self, reason: str) -> str | None:
+        """Say an error of pyarrow's with the names of the file and the column."""
+        file, counted = self.path.name, "(numbering rows from 1 after the header)"
+        if "Empty CSV" in reason:
+            return f"{self.path} is empty."
+        if "straddl" in reason:
+            return f"a row of {self.path} has no end: is a quote opened and never closed?"
+        if ragged := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason):
+            row, width, found = map(int, ragged.groups())
+            return (
+                f"row {row - 1} of {file} has {found} values, but the header names {width} "
+                f"columns {counted}."
+            )
+        bad = re.search(r"column #(\d+): Row #(\d+): .*?: (.*)", reason, re.DOTALL)
+        if bad is None:
+            return None
+        column, row = self.names[int(bad[1])], int(bad[2]) - 1
+        value = bad[3].removeprefix("invalid value '").removesuffix("'")
+        if "UTF8" in bad[3]:
+            return f"{file} is not in UTF-8: see column {column!r} in row {row} {counted}."
+        if value.strip().lower() in _MISSING:
+            return str(no_value(file, column, row - 1))
+        if "\n" in value:
+            return f"a quote in row {row} of {file}, column {column!r}, is not closed in its line."
+        return str(not_numeric(file, column, row - 1, value))
 
 
 def sniff_separator(header: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,17 +123,11 @@ def read_features(
     array : str, default=None
         The array of an .npz file that holds the features; "X" if None.
     first_index : 0 or 1, default=None
-        The number that the model's svmlight file gave its first column; other files must count in
-        the same way, whether they have that column or not.
+        The number of the first column in the svmlight file that the model was fitted on.
 
     Returns
     -------
     Table
-
-    Raises
-    ------
-    DataFileError
-        In one sentence, whatever is wrong with the file.
 
     Examples
     --------
@@ -179,16 +174,6 @@ def read_features(
 def survey(path: str | os.PathLike[str], *, target: Names = None, features: Names = None) -> Survey:
     """Return the size and kind of a file's data from headers, footers and first rows only.
 
-    Parameters
-    ----------
-    path : path
-    target, features : str or sequence of str, default=None
-        As for `read_table`.
-
-    Returns
-    -------
-    Survey
-
     Examples
     --------
     >>> from pathlib import Path
@@ -203,36 +188,22 @@ def survey(path: str | os.PathLike[str], *, target: Names = None, features: Name
     return _survey(Path(path), target, features)[0]
 
 
-def first_targets(
-    path: str | os.PathLike[str], *, target: Names = None, features: Names = None
-) -> Array | None:
-    """Return the targets of the first rows, to judge by; of several columns maybe only the shape.
-
-    Parameters
-    ----------
-    path : path
-    target, features : str or sequence of str, default=None
-        As for `read_table`.
-
-    Returns
-    -------
-    array or None
-        None where the file has no targets.
-    """
-    return _survey(Path(path), target, features)[1]
+def first_targets(path: Path, target: Names, features: Names) -> Array | None:
+    """Return the targets of the first rows, to judge by; of several columns maybe only a shape."""
+    return _survey(path, target, features)[1]
 
 
-def column_names(path: str | os.PathLike[str]) -> list[str] | None:
+def column_names(path: Path) -> list[str] | None:
     """Return the names of a file's columns; None where its format has none."""
-    table = _open(Path(path))[1]
+    table = _open(path)[1]
     return None if table is None else table.columns
 
 
-def array_name(path: str | os.PathLike[str], features: Names) -> str | None:
+def array_name(path: Path, features: Sequence[str] | None) -> str | None:
     """Return the array of an .npz file that holds the features; None for other files."""
-    if _files(Path(path))[0] != "npz":
+    if _files(path)[0] != "npz":
         return None
-    return (features if isinstance(features, str) else features[0] if features else "") or "X"
+    return (features[0] if features else "") or "X"
 
 
 def _survey(path: Path, target: Names, features: Names) -> tuple[Survey, Array | None]:
@@ -262,26 +233,25 @@ def _files(path: Path) -> tuple[str, list[Path]]:
         folder = stat.S_ISDIR(path.stat().st_mode)
         # Writers leave marks such as _SUCCESS and hidden checksums beside the data.
         files = sorted(p for p in path.iterdir() if p.name[0] not in "._") if folder else [path]
-    formats = {file: _format(file) for file in files}
-    kinds = {kind for kind in formats.values() if kind in _WITH_COLUMNS or not folder}
-    if folder and len(kinds) > 1 and "parquet" not in kinds:
-        raise DataFileError(f"the folder {path} holds files of several formats: separate them.")
-    kind = next((kind for kind in _FORMATS.values() if kind in kinds), None)
-    kind = "parquet" if "parquet" in kinds else kind
-    if kind is None:
+    kinds = {file: kind for file in files if (kind := _format(file, folder)) is not None}
+    if not kinds:
         what = (
             f"the folder {path} holds no data files" if folder else f"{path} is of no known format"
         )
         raise DataFileError(
-            f"{what}; known are {', '.join(_FORMATS)}, and folders of files with columns."
+            f"{what}; known are {', '.join(_FORMATS)}, and folders of files with named columns."
         )
-    files = [file for file in files if formats[file] == kind]
+    kind = "parquet" if "parquet" in kinds.values() else next(iter(kinds.values()))
+    if kind != "parquet" and len(set(kinds.values())) > 1:
+        raise DataFileError(f"the folder {path} holds files of several formats: separate them.")
+    files = [file for file in files if kinds.get(file) == kind]
     for file in files:
         if not file.is_file():  # a pipe could be read only once, or for ever
             raise DataFileError(f"{file} is not a regular file.")
     return kind, files
 
 
-def _format(file: Path) -> str | None:
+def _format(file: Path, with_columns: bool) -> str | None:
     name = file.name.lower()
-    return next((kind for suffix, kind in _FORMATS.items() if name.endswith(suffix)), None)
+    kind = next((kind for suffix, kind in _FORMATS.items() if name.endswith(suffix)), None)
+    return None if with_columns and kind not in _WITH_COLUMNS else kind

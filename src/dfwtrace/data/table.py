@@ -48,22 +48,11 @@ class Table(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The size and kind of a file's data, known before it is read in full.
+    """The size of a file's data, known before it is read in full.
 
-    Attributes
-    ----------
-    rows, features : int
-    dtype : dtype
-        Of X.
-    sparse : bool
-    nbytes : int
-        What X takes in memory.
-    kind : "classification", "regression" or None
-        What the first targets ask for; None without targets.
-    targets : int
-        Columns of targets.
-    exact : bool
-        Whether rows and bytes were counted, not estimated from the start of the file.
+    `dtype`, `sparse` and `nbytes` are those of X in memory, `kind` is what the first targets ask
+    for ("classification", "regression" or None) and `targets` their number of columns; unless
+    `exact`, rows and bytes are estimates from the start of the file.
     """
 
     rows: int
@@ -112,14 +101,6 @@ def is_classification(y: Array) -> bool:
        targets are at most n/2 (each occurs twice, on average) and at most max(20, n/4); otherwise
        regression.
 
-    Parameters
-    ----------
-    y : array
-
-    Returns
-    -------
-    bool
-
     Examples
     --------
     >>> import numpy as np
@@ -141,14 +122,6 @@ def is_classification(y: Array) -> bool:
 
 def whole_as_integers(y: Array) -> Array:
     """Return floats that are all whole as int64, everything else as it is.
-
-    Parameters
-    ----------
-    y : array
-
-    Returns
-    -------
-    array
 
     Examples
     --------
