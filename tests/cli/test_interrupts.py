@@ -143,7 +143,7 @@ def test_within_the_first_epoch_nothing_is_saved() -> None:
     X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
     given = {"radius": 5.0, "solver": "dfw", "step": press}
     with pytest.raises(CommandError, match="Interrupted before the first epoch: nothing") as caught:
-        fitted("classification", (X, y), given=given, output=Output(quiet=True), verbose=False)
+        fitted("classification", (X, y), given, Output(quiet=True), verbose=False)
     assert caught.value.code == 130
 
 

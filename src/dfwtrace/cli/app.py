@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -23,11 +25,7 @@ class Commands(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         words = [word for word in given if word != "--debug"]  # allowed anywhere
-        options["standalone_mode"] = False
-
-        def run() -> Any:
-            return super(Commands, self).main(words, *more, **options)
-
+        run = partial(super().main, words, *more, **options | {"standalone_mode": False})
         sys.exit(guarded(run, as_json="--json" in words, debug=len(words) < len(given)))
 
 
@@ -37,8 +35,8 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option(help="Print the version.", callback=_show_version)]
-Debug = Annotated[bool, typer.Option(help="Show the traceback of an unexpected error.")]
+Version = Annotated[bool, Option("--version", help="Print it.", callback=_show_version)]
+Debug = Annotated[bool, Option("--debug", help="Show the traceback of an unexpected error.")]
 
 
 def dfwtrace(version: Version = False, debug: Debug = False) -> None:

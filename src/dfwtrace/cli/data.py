@@ -22,9 +22,9 @@ FORMATS = "A .csv, .tsv, .parquet, .arrow, .npz, .npy or .svm file, or a folder 
 Names = list[str] | None
 TaskName = Literal["auto", "classification", "regression"]
 Data = Annotated[Path, Argument(metavar="DATA", help=FORMATS)]
-Target = Annotated[Names, Option("--target", "-t", help="Column of labels or targets, or 'y*'.")]
-Features = Annotated[Names, Option(help="Columns to learn from; default: the rest.")]
-Weight = Annotated[str | None, Option(help="Column of row weights.")]
+Target = Annotated[Names, Option("--target", "-t", metavar="NAME", help="Target column, or 'y*'.")]
+Features = Annotated[Names, Option(metavar="NAMES", help="Columns to learn from, else the rest.")]
+Weight = Annotated[str | None, Option(metavar="NAME", help="Column of row weights.")]
 Task = Annotated[TaskName, Option(help="Chosen by the target unless given.")]
 
 _ROWS_AT_ONCE = 65_536  # that are converted, so that a map is never in memory as a whole
@@ -43,21 +43,15 @@ class Wanted(NamedTuple):
 
 @contextmanager
 def training_rows(
-    path: Path,
-    *,
-    target: Names,
-    features: Names,
-    weight: str | None,
-    dtype: str | None = None,
-    spill: Path | None = None,
+    path: Path, columns: dict[str, Any], dtype: str | None = None, spill: Path | None = None
 ) -> Iterator[Table]:
     """Read features and targets; what was spilled to a folder is removed after the block."""
     if spill is not None and not (spill.is_dir() and os.access(spill, os.W_OK)):
         raise CommandError(f"--spill: there is no folder {spill} that can be written to.")
-    require_target(path, target)
+    require_target(path, columns["target"])
     # A new folder in that of the user, so that nothing else is removed with it.
     with TemporaryDirectory(dir=spill, prefix="dfwtrace-") if spill else nullcontext() as room:
-        table = files.read_table(path, target=target, features=features, weight=weight, spill=room)
+        table = files.read_table(path, **columns, spill=room)
         yield table._replace(X=_as_dtype(table.X, dtype, room))
 
 
@@ -75,20 +69,13 @@ def known_rows(
         if target is not None and target[0].endswith(".npy"):
             which = f"which are the targets of {path.name}? Those of the fit are in a separate file"
             raise CommandError(f"{which}, {target[0]!r}.")
-    table = files.read_features(
-        path,
-        wanted.feature_names,
-        wanted.n_features,
-        targets=targets,
-        target=target,
-        array=wanted.array,
-        first_index=wanted.first_index,
-    )
-    y, names = table.y, table.target_names or []
+    how: dict[str, Any] = {"array": wanted.array, "first_index": wanted.first_index}
+    table = files.read_features(path, *wanted[:2], targets=targets, target=target, **how)
+    y, names, order = table.y, table.target_names or [], wanted.target_names or []
     if targets and y is None:
         raise CommandError(f"{path.name} has no targets: --target names their file.")
-    if y is not None and y.ndim > 1 and sorted(names) == sorted(wanted.target_names or []):
-        y = y[:, [names.index(name) for name in wanted.target_names or []]] if names else y
+    if y is not None and y.ndim > 1 and names and sorted(names) == sorted(order):
+        y = y[:, [names.index(name) for name in order]]
     return table._replace(y=y)
 
 

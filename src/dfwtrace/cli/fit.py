@@ -26,21 +26,20 @@ from dfwtrace.report.numbers import counted, duration, number, size
 from dfwtrace.solvers import StoppingCriteria, resolve
 from dfwtrace.validation import check_count, check_positive
 
+Given = dict[str, Any]
 Forms = Literal["auto", "gram", "implicit", "dense", "factored"]
 Floats = Literal["float32", "float64"] | None
 Train = Annotated[str, Argument(metavar="TRAIN", help=rows_of.FORMATS, show_default=False)]
 Radius = Annotated[float | None, Option(help="Bound of the trace norm; else cross-validation.")]
-Radii = Annotated[str | None, Option(help="Radii to try: how many, or 1,3,10. Default: 10.")]
+Radii = Annotated[str | None, Option(metavar="COUNT|LIST", help="To try: 10 (default), or 1,3,9.")]
 Folds = Annotated[int, Option(min=2, help="Folds of the cross-validation.")]
 SolverName = Annotated[Literal["accelerated", "dfw"], Option(help="dfw is the paper's.")]
 Lmo = Annotated[str | None, Option(help="Oracle of dfw, such as power-log.")]
 Step = Annotated[str | None, Option(help="Step of dfw: linesearch, harmonic or a number.")]
 Tol = Annotated[float | None, Option(help="Relative gap to reach. Default: 1e-4, for dfw none.")]
 MaxIter = Annotated[int | None, Option(min=1, help="Epochs at most.")]
-MaxTime = Annotated[float | None, Option(help="Seconds at most.")]
 NoIntercept = Annotated[bool, Option("--no-intercept", help="No free term.")]
 ClassWeight = Annotated[Literal["balanced"] | None, Option(help="Every class counts the same.")]
-EngineName = Annotated[Literal["local", "spark"], Option(help="Where it runs.")]
 Master = Annotated[str | None, Option(help="Spark's, such as local[2] or spark://host:7077.")]
 Shards = Annotated[int | None, Option(min=1, help="Logical shards. Default: 8, or 1 if small.")]
 Jobs = Annotated[int | None, Option(help="Threads, or Spark's workers.")]
@@ -48,11 +47,7 @@ Seed = Annotated[int | None, Option(min=0, help="Seed of all random numbers.")]
 Representation = Annotated[Forms, Option(help="What a shard keeps.")]
 Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in the file.")]
 Kept = Annotated[Path | None, Option(help="A file to go on from if the fit is killed.")]
-ModelOut = Annotated[Path, Option("--out", "-o", help="The model.")]
-ReportOut = Annotated[Path | None, Option(help="An HTML page about the fit.")]
-Test = Annotated[Path | None, Option(help="Rows to score the model on.")]
 Spill = Annotated[Path | None, Option(help="A folder for features that do not fit in memory.")]
-PathOut = Annotated[Path | None, Option("--out", "-o", help="The table as JSON.")]
 
 _RADII, _TOL = "10", 1e-4  # where none are given
 
@@ -71,10 +66,10 @@ def fit(
     step: Step = None,
     tol: Tol = None,
     max_iter: MaxIter = None,
-    max_time: MaxTime = None,
+    max_time: Annotated[float | None, Option(help="Seconds at most.")] = None,
     no_intercept: NoIntercept = False,
     class_weight: ClassWeight = None,
-    engine: EngineName = "local",
+    engine: Annotated[Literal["local", "spark"], Option(help="Where it runs.")] = "local",
     master: Master = None,
     n_shards: Shards = None,
     n_jobs: Jobs = None,
@@ -82,9 +77,9 @@ def fit(
     representation: Representation = "auto",
     dtype: Dtype = None,
     checkpoint: Kept = None,
-    out: ModelOut = Path("model.safetensors"),
-    report: ReportOut = None,
-    test: Test = None,
+    out: Annotated[Path, Option("--out", "-o", help="The model.")] = Path("model.safetensors"),
+    report: Annotated[Path | None, Option(help="An HTML page about the fit.")] = None,
+    test: Annotated[Path | None, Option(help="Rows to score the model on.")] = None,
     spill: Spill = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -95,9 +90,9 @@ def fit(
     Example: dfwtrace fit train.csv --target label --out model.safetensors --report report.html
     """
     output, began, scores = Output(json, quiet), time.perf_counter(), {}
-    single: dict[str, Any] = {"solver": solver, "lmo": lmo, "step": step}
+    single: Given = {"solver": solver, "lmo": lmo, "step": step}
     single |= {"max_time": max_time, "checkpoint": checkpoint}
-    given: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "fit_intercept": not no_intercept}
+    given: Given = {"tol": tol, "max_iter": max_iter, "fit_intercept": not no_intercept}
     given |= {"class_weight": class_weight, "representation": representation}
     given |= {"n_shards": n_shards, "n_jobs": n_jobs, "random_state": seed}
     given = settings_of(radius, radii, folds, single, given)
@@ -111,19 +106,18 @@ def fit(
     check_outputs(outputs, {"the data": Path(train), "--test": test})
     if test is not None and not test.exists():
         raise CommandError(f"{test} is not there.")
-    columns: dict[str, Any] = {"target": target, "features": features, "weight": weight}
-    learn = partial(fitted, given=given, output=output, verbose=verbose)
-    held_out, seconds = None, 0.0
+    columns: Given = {"target": target, "features": features, "weight": weight}
+    learn, held_out = partial(fitted, output=output, verbose=verbose), None
     if engine == "spark":
         from dfwtrace.cli.spark import fit_frame
 
-        model, wanted, source = fit_frame(train, master, columns, dtype, task, learn, given)
+        model, wanted, source = fit_frame(train, master, columns, dtype, task, given, learn)
         seconds = time.perf_counter() - began
         _keep(model, wanted, out)
         output.say(source)
         held_out = None if test is None else rows_of.known_rows(test, wanted)
     else:
-        with rows_of.training_rows(Path(train), **columns, dtype=dtype, spill=spill) as rows:
+        with rows_of.training_rows(Path(train), columns, dtype, spill) as rows:
             source, array = rows.source, array_name(Path(train), features)
             output.say(source)
             names = (rows.feature_names, rows.X.shape[1], target, rows.target_names)
@@ -133,7 +127,7 @@ def fit(
                 held_out = rows_of.known_rows(test, wanted)
                 labels, width = y[:1] if kind == "classification" else None, y[:1].size
                 rows_of.check_kind(held_out.y, test.name, labels, width)
-            model = learn(kind, (rows.X, y, rows.weight))
+            model = learn(kind, (rows.X, y, rows.weight), given)
             seconds = time.perf_counter() - began
             _keep(model, wanted, out)
             scores["training"] = score(model, wanted, rows.X, rows.y, Path(train).name)
@@ -175,7 +169,7 @@ def path(
     no_intercept: NoIntercept = False,
     n_jobs: Jobs = None,
     seed: Seed = None,
-    out: PathOut = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="The table as JSON.")] = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -188,43 +182,31 @@ def path(
     given |= {"fit_intercept": not no_intercept, "random_state": seed}
     given = settings_of(None, radii, folds, {}, given)
     check_outputs({"--out": out}, {"the data": data})
-    with rows_of.training_rows(data, target=target, features=features, weight=weight) as rows:
+    columns: Given = {"target": target, "features": features, "weight": weight}
+    with rows_of.training_rows(data, columns) as rows:
         output.say(rows.source)
         kind, y = rows_of.judge(rows.y, task, rows.target_names)
-        model = fitted(kind, (rows.X, y, rows.weight), given=given, output=output, verbose=verbose)
-    found, losses = model.path_, model.validation_.mean(axis=1)
-    steps = [
-        {
-            "radius": float(radius),
-            "objective": result.objective,
-            "gap": result.gap,
-            "relative_gap": result.relative_gap,
-            "rank": result.W.rank,
-            "status": result.status,
-            "validation": float(loss),
-            "best": float(radius) == float(model.radius_),
-        }
-        for radius, result, loss in zip(found.radii, found.results, losses, strict=True)
-    ]
-    short = sum(step["status"] != "optimal" for step in steps)
+        model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose)
+    steps, shown, losses = [], [], model.validation_.mean(axis=1).tolist()
+    results = model.path_.results
+    for radius, result, loss in zip(model.radii_.tolist(), results, losses, strict=True):
+        best = radius == float(model.radius_)
+        step = {"radius": radius, "objective": result.objective, "gap": result.gap}
+        step |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
+        steps.append(step | {"status": result.status, "validation": loss, "best": best})
+        row = {"radius": number(radius), "objective": number(result.objective)}
+        row |= {"relative gap": f"{result.relative_gap:.1e}", "rank": f"{result.W.rank}"}
+        remark = "best" if best else "" if result.status == "optimal" else result.status
+        shown.append(row | {"validation loss": number(loss), "": remark})
+    short = sum(result.status != "optimal" for result in results)
     if short:
-        reach = f"the tolerance of {given['tol']:g}"
-        output.warn(f"{short} of {len(steps)} fits ended short of {reach}.")
+        of, tolerance = f"{short} of {len(steps)} fits", f"the tolerance of {given['tol']:g}"
+        output.warn(f"{of} ended short of {tolerance}.")
     facts = {"source": rows.source, "task": task_of(model), "folds": folds, "path": steps}
     facts["best_radius"] = float(model.radius_)
     if out is not None:
         with atomic_write(out) as file:
             file.write(json_format.dumps(plain(facts), indent=1).encode())
-    shown = [
-        {
-            **{name: number(step[name]) for name in ("radius", "objective")},
-            "relative gap": f"{step['relative_gap']:.1e}",
-            "rank": str(step["rank"]),
-            "validation loss": number(step["validation"]),
-            "": "best" if step["best"] else "" if step["status"] == "optimal" else step["status"],
-        }
-        for step in steps
-    ]
     output.say(table(shown))
     if out is not None:
         output.say(f"path  {out}")
@@ -234,12 +216,8 @@ def path(
 
 
 def settings_of(
-    radius: float | None,
-    radii: str | None,
-    folds: int,
-    single: dict[str, Any],
-    given: dict[str, Any],
-) -> dict[str, Any]:
+    radius: float | None, radii: str | None, folds: int, single: Given, given: Given
+) -> Given:
     """Return an estimator's parameters, checked; those in `single` are for one radius only."""
     solver, max_time = single.get("solver", "accelerated"), single.get("max_time")
     with suppress(KeyError, TypeError, ValueError):  # else it is the name of a rule, or none
@@ -255,11 +233,8 @@ def settings_of(
         if radii is not None:
             raise CommandError("--radius and --radii exclude each other: one radius, or many.")
         return {"radius": radius, **single, **given}
-    for option, wrong in (
-        ("--solver dfw", solver == "dfw"),
-        ("--max-time", max_time is not None),
-        ("--checkpoint", single.get("checkpoint") is not None),
-    ):
+    alone = {"--max-time": max_time, "--checkpoint": single.get("checkpoint")}
+    for option, wrong in {"--solver dfw": solver == "dfw", **alone}.items():
         if wrong:
             raise CommandError(f"{option} needs --radius: it does not go with cross-validation.")
     text, parts = radii or _RADII, (radii or "").split(",")
@@ -271,16 +246,7 @@ def settings_of(
         raise CommandError(f"{what}, got {text!r}.") from error
 
 
-def fitted(
-    task: str,
-    rows: tuple[Any, ...],
-    engine: Any = "local",
-    *,
-    given: dict[str, Any],
-    output: Output,
-    verbose: bool,
-    **options: Any,
-) -> Any:
+def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:
     """Fit an estimator, and show how; return after Ctrl-C too, if there is a model to save."""
     kind, given = "TraceNormClassifier", dict(given)
     if task == "regression":
@@ -296,11 +262,11 @@ def fitted(
         hint = "; --radius sets one" if given["radii"] == int(_RADII) else ""
         about += f"; cross-validating over {several} in {given['cv']} folds{hint}."
         kind, runs, when = f"{kind}CV", count * (1 + given["cv"]), "during cross-validation"
-    estimator = getattr(dfwtrace, kind)(engine=engine, **given)
+    estimator = getattr(dfwtrace, kind)(**given)
     try:
         output.say(about, note=True)
         with guard.refusing(), output.watching(verbose, runs):
-            estimator.fit(*rows, **options)
+            estimator.fit(*rows, **more)
         if estimator.status_ == "interrupted" and not estimator.n_iter_:
             raise KeyboardInterrupt
     except KeyboardInterrupt:

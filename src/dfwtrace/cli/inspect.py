@@ -187,13 +187,8 @@ def _run(name: str, problem: tuple[Any, ...], radius: float, **settings: Any) ->
     result = dt.solve(*problem, radius=radius, progress=False, **settings)
     if result.status == "interrupted":
         raise KeyboardInterrupt
-    return {
-        "solver": name,
-        "epochs": len(result.history),
-        "relative_objective": result.objective / result.objective_at_zero,
-        "relative_gap": result.relative_gap,
-        "rank": result.W.rank,
-        "rounds": int(result.history.column("rounds").sum()),
-        "numbers_sent": int(result.history.column("numbers_sent").sum()),
-        "seconds": time.perf_counter() - began,
-    }
+    run: dict[str, Any] = {"solver": name, "epochs": len(result.history)}
+    run["relative_objective"] = result.objective / result.objective_at_zero
+    run |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
+    run |= {key: int(result.history.column(key).sum()) for key in ("rounds", "numbers_sent")}
+    return run | {"seconds": time.perf_counter() - began}

@@ -12,22 +12,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 from rich import box
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from typer import Option
 
 from dfwtrace.cli.guard import visible
 from dfwtrace.report.numbers import duration
 from dfwtrace.result import Record
 from dfwtrace.solvers.progress import Aim, shown_by
 
-Json = Annotated[bool, typer.Option(help="One JSON object on standard output, nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Progress lines also where there is no terminal.")
-]
+Json = Annotated[bool, Option("--json", help="One JSON object on standard output, nothing else.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Only warnings and errors.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Lines of progress without a terminal.")]
 
 _BETWEEN_LINES = 2.0  # seconds
 _LONGEST_NAME = 160
@@ -139,15 +137,11 @@ class Monitor:
 
 def plain(value: Any) -> Any:
     """Return what strict JSON can hold; null for numbers that are not finite."""
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+    def other(value: Any) -> Any:
+        return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+    return json.loads(json.dumps(value, default=other), parse_constant=lambda _: None)
 
 
 def word(value: Any) -> str:

@@ -6,11 +6,12 @@ import csv
 import io
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NamedTuple, TextIO
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import numpy as np
+import pyarrow
+from pyarrow.parquet import write_table
 from typer import Argument, Option
 
 from dfwtrace._typing import Array, Matrix
@@ -29,8 +30,9 @@ Out = Annotated[Path | None, Option("--out", "-o", help="A .csv, .npy or .parque
 Proba = Annotated[bool, Option("--proba", help="A probability for each class.")]
 Top = Annotated[int | None, Option(min=1, help="The n most probable classes.")]
 
-_NUMBERS_AT_ONCE = 1 << 22
+_NUMBERS_AT_ONCE = 1 << 22  # probabilities: all of them may not fit in memory
 _TOP = 5
+_FORMATS = (".csv", ".npy", ".parquet")
 _MOST_WORST = 50  # classes or targets in a JSON object
 # What makes a spreadsheet take a cell for a formula, also in full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -52,7 +54,7 @@ def predict(
     suffix = ".csv" if out is None else out.suffix.lower()
     for wrong, sentence in (
         (json and out is None, "--json needs --out: predictions would be mixed up with it."),
-        (suffix not in _WRITERS, f"--out must end in .csv, .npy or .parquet, got {out}."),
+        (suffix not in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}."),
         (top and suffix == ".npy", "--top needs a .csv or .parquet file: it has text and numbers."),
         (top and proba, "--proba and --top exclude each other: --top has probabilities too."),
     ):
@@ -60,7 +62,7 @@ def predict(
             raise CommandError(sentence)
     check_outputs({"--out": out}, {"the model": model, "the data": data})
     estimator, wanted = load_model(model)
-    if (proba or top) and not classifies(estimator):
+    if (proba or top) and task_of(estimator) == "regression":
         option, kind = "--proba" if proba else "--top", type(estimator).__name__
         raise CommandError(f"{option} needs a classifier, but {model} holds a {kind}.")
     table = known_rows(data, wanted, targets=False)
@@ -70,7 +72,15 @@ def predict(
         _write_csv(columns, sys.stdout)
         return
     with atomic_write(out) as file:
-        _WRITERS[suffix](columns, file)
+        if suffix == ".csv":
+            with io.TextIOWrapper(file, "utf-8", newline="") as text:
+                _write_csv(columns, text)
+        elif suffix == ".npy":
+            stacked = np.column_stack(list(columns.values()))
+            array = stacked.astype(str) if stacked.dtype.kind == "O" else stacked
+            np.save(file, array if len(columns) > 1 else array[:, 0], allow_pickle=False)
+        else:
+            write_table(pyarrow.table(columns), file)
     output = Output(json, quiet)
     output.say(f"{table.source.split(',')[0]} → {out}")
     output.finish({"rows": table.X.shape[0], "predictions": str(out), "columns": list(columns)})
@@ -91,46 +101,28 @@ def evaluate(
         found = score(estimator, wanted, table.X, table.y, data.name)
     if found.warning is not None:
         output.warn(found.warning)
-    rows, named = table.X.shape[0], []
-    for entry in found.worst[: 3 if len(found.worst) > 1 else 0]:
-        error = f"RMSE {number(entry.error)}"
-        if classifies(estimator):
-            error = f"{100.0 * entry.error:.1f} % wrong of {entry.count} rows"
-        named += [f"{word(entry.name)} ({error})"] if entry.error != 0.0 else []
-    shown = [("rows", f"{rows:,}"), *found.shown()]
-    output.say(lines([*shown, ("worst", ", ".join(named))] if named else shown))
-    facts = {"rows": rows, "task": task_of(estimator), "scores": found.by_key()}
+    rows, task = table.X.shape[0], task_of(estimator)
+    unit = "RMSE" if task == "regression" else "share wrong"
+    worst = [f"{word(entry.name)} ({unit} {number(entry.error)})" for entry in found.worst[:3]]
+    shown = [("rows", f"{rows:,}"), *found.shown(), ("worst", ", ".join(worst))]
+    output.say(lines(shown))
+    facts = {"rows": rows, "task": task, "scores": found.by_key()}
     output.finish(facts | {"worst": [vars(entry) for entry in found.worst[:_MOST_WORST]]})
-
-
-def classifies(estimator: Any) -> bool:
-    """Return whether an estimator is a classifier."""
-    from sklearn.base import is_classifier  # only here: it takes a second
-
-    return bool(is_classifier(estimator))
 
 
 def task_of(estimator: Any) -> str:
     """Return what an estimator is for."""
-    return "classification" if classifies(estimator) else "regression"
+    return "classification" if "classes_" in vars(estimator) else "regression"
 
 
 def facts_of(estimator: Any) -> dict[str, Any]:
     """Return what fit and inspect say about a model, for programs."""
     result = estimator.result_
-    return {
-        "estimator": type(estimator).__name__,
-        "task": task_of(estimator),
-        "rows": result.plan.workload.n,
-        "radius": estimator.radius_,
-        "status": result.status,
-        "objective": result.objective,
-        "gap": result.gap,
-        "relative_gap": result.relative_gap,
-        "rank": result.W.rank,
-        "epochs": len(result.history),
-        "representation": result.plan.representation,
-    }
+    facts: dict[str, Any] = {"estimator": type(estimator).__name__, "task": task_of(estimator)}
+    facts |= {"rows": result.plan.workload.n, "radius": estimator.radius_}
+    facts |= {"status": result.status, "objective": result.objective, "gap": result.gap}
+    facts |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
+    return facts | {"epochs": len(result.history), "representation": result.plan.representation}
 
 
 def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
@@ -163,7 +155,7 @@ def load_model(path: Path) -> tuple[Any, Wanted]:
         None if names is None else [str(name) for name in names],
         int(d),
         texts("target"),
-        targets if classifies(estimator) or len(targets or []) == m else None,
+        targets if "classes_" in vars(estimator) or len(targets or []) == m else None,
         array if isinstance(array, str) else None,
         first if type(first) is int and first in (0, 1) else None,
     )
@@ -211,14 +203,17 @@ def score(estimator: Any, wanted: Wanted, X: Matrix, y: Any, file: str) -> Score
 
 
 def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
+    from sklearn.utils import gen_batches
+
     classes = estimator.classes_
     labels = y.astype(str) if classes.dtype.kind in "OUS" else whole_as_integers(y)
     place = {label: i for i, label in enumerate(classes.tolist())}
     numbers = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
     known, log_loss = numbers >= 0, 0.0
     right, in_top = np.zeros(len(numbers), bool), np.zeros(len(numbers), bool)
-    for rows, block in _row_blocks(estimator, X):
-        logs, own, here = estimator.predict_log_proba(block), numbers[rows], known[rows]
+    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // len(classes))):
+        block, own, here = slice_rows(X, rows.start, rows.stop), numbers[rows], known[rows]
+        logs = estimator.predict_log_proba(block)
         of_own = logs[np.arange(len(own)), own]
         log_loss -= float(of_own[here].sum(dtype=np.float64))
         right[rows] = here & (logs.argmax(axis=1) == own)
@@ -242,19 +237,11 @@ def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
     return Scores(values, worst, warning + "wrong, and left out of the log loss.")
 
 
-def _row_blocks(estimator: Any, X: Matrix) -> Iterator[tuple[slice, Matrix]]:
-    """Yield a few rows at a time: the probabilities of all of them may not fit in memory."""
-    rows = max(1, _NUMBERS_AT_ONCE // estimator.low_rank_.shape[1])
-    for start in range(0, X.shape[0], rows):
-        stop = min(start + rows, X.shape[0])
-        yield slice(start, stop), slice_rows(X, start, stop)
-
-
 def _predictions(
     estimator: Any, wanted: Wanted, X: Matrix, proba: bool, top: int | None
 ) -> dict[str, Array]:
     """Return predictions by the names of their columns."""
-    if not classifies(estimator):
+    if task_of(estimator) == "regression":
         width = estimator.low_rank_.shape[1]
         numbered = ["prediction"] if width == 1 else [f"prediction_{j}" for j in range(width)]
         values = estimator.predict(X).reshape(-1, width)
@@ -264,9 +251,11 @@ def _predictions(
         return {f"p_{c}": share for c, share in zip(estimator.classes_, shares.T, strict=True)}
     if top is None:
         return {"prediction": estimator.predict(X)}
+    from sklearn.utils import gen_batches
+
     parts: dict[str, list[Array]] = {}
-    for _, block in _row_blocks(estimator, X):
-        shares = estimator.predict_proba(block)
+    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // len(estimator.classes_))):
+        shares = estimator.predict_proba(slice_rows(X, rows.start, rows.stop))
         for j, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].T, 1):
             parts.setdefault(f"class_{j}", []).append(estimator.classes_[best])
             parts.setdefault(f"probability_{j}", []).append(shares[np.arange(len(best)), best])
@@ -289,24 +278,3 @@ def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
     writer.writerow(map(cell, columns))
     values = (map(cell, column.tolist()) for column in columns.values())
     writer.writerows(zip(*values, strict=True))
-
-
-def _write_csv_file(columns: dict[str, Array], file: BinaryIO) -> None:
-    with io.TextIOWrapper(file, "utf-8", newline="") as text:
-        _write_csv(columns, text)
-
-
-def _write_npy(columns: dict[str, Array], file: BinaryIO) -> None:
-    array = np.column_stack(list(columns.values()))
-    array = array if array.shape[1] > 1 else array[:, 0]
-    np.save(file, array.astype(str) if array.dtype.kind == "O" else array, allow_pickle=False)
-
-
-def _write_parquet(columns: dict[str, Array], file: BinaryIO) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table(columns), file)
-
-
-_WRITERS = {".csv": _write_csv_file, ".npy": _write_npy, ".parquet": _write_parquet}

@@ -21,7 +21,7 @@ _CALM = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"
 
 
 def fit_frame(
-    path: str, master: str | None, columns: Any, dtype: str | None, task: str, fit: Any, given: Any
+    path: str, master: str | None, columns: Any, dtype: str | None, task: str, given: Any, fit: Any
 ) -> tuple[Any, Wanted, str]:
     """Read a path with Spark and fit it there; return the model, its names, and the source."""
     if columns["target"] is None:
@@ -40,8 +40,8 @@ def fit_frame(
         features = choice.features[0] if len(choice.features) == 1 else choice.features
         label = choice.targets[0] if len(choice.targets) == 1 else choice.targets
         workers = given["n_jobs"] if (given["n_jobs"] or 0) > 0 else None
-        engine = SparkEngine(spark, given["n_shards"] or 8, workers)
-        estimator = fit(task, (frame, label, choice.weight), engine, features=features)
+        given = given | {"engine": SparkEngine(spark, given["n_shards"] or 8, workers)}
+        estimator = fit(task, (frame, label, choice.weight), given, features=features)
         estimator.engine = "local"  # the session ends here
     (d, m), names = estimator.low_rank_.shape, choice.features
     if len(names) == 1 and d > 1:
@@ -54,7 +54,6 @@ def fit_frame(
 @contextmanager
 def session(master: str | None) -> Iterator[Any]:
     """Start a session on this master, stopped afterwards; without one, as Spark's settings say."""
-    given = os.environ.get("PYSPARK_SUBMIT_ARGS")
     local = master is not None and master.startswith("local")
     if master is None or local:
         # Workers on this machine are this Python, with its packages, and not the first on the path.
@@ -62,7 +61,7 @@ def session(master: str | None) -> Iterator[Any]:
     words = [] if master is None else ["--master", shlex.quote(master)]
     if local:
         words.append("--conf spark.sql.shuffle.partitions=8")  # 200 is for clusters
-    if given is None or master is not None:
+    if master is not None or "PYSPARK_SUBMIT_ARGS" not in os.environ:
         submit = " ".join([*words, _CALM, "--name dfwtrace pyspark-shell"])
         os.environ["PYSPARK_SUBMIT_ARGS"] = submit
     try:
@@ -72,10 +71,6 @@ def session(master: str | None) -> Iterator[Any]:
     except Exception as error:
         where = "" if master is None else f" on {master}"
         raise CommandError(f"Spark does not start{where}: {sentence_of(error)}", 1) from error
-    finally:
-        os.environ.pop("PYSPARK_SUBMIT_ARGS")
-        if given is not None:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = given
     if threading.current_thread() is threading.main_thread():
         arm()  # Spark has put its own handler of Ctrl-C there
     try:
