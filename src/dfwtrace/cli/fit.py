@@ -29,58 +29,54 @@ from dfwtrace.validation import check_count, check_positive
 Given = dict[str, Any]
 Forms = Literal["auto", "gram", "implicit", "dense", "factored"]
 Floats = Literal["float32", "float64"] | None
-Train = Annotated[str, Argument(metavar="TRAIN", help=rows_of.FORMATS, show_default=False)]
-Radius = Annotated[float | None, Option(help="Bound of the trace norm; else cross-validation.")]
 Radii = Annotated[str | None, Option(metavar="COUNT|LIST", help="To try: 10 (default), or 1,3,9.")]
 Folds = Annotated[int, Option(min=2, help="Folds of the cross-validation.")]
 SolverName = Annotated[Literal["accelerated", "dfw"], Option(help="dfw is the paper's.")]
 Lmo = Annotated[str | None, Option(help="Oracle of dfw, such as power-log.")]
-Step = Annotated[str | None, Option(help="Step of dfw: linesearch, harmonic or a number.")]
 Tol = Annotated[float | None, Option(help="Relative gap to reach. Default: 1e-4, for dfw none.")]
 MaxIter = Annotated[int | None, Option(min=1, help="Epochs at most.")]
 NoIntercept = Annotated[bool, Option("--no-intercept", help="No free term.")]
 ClassWeight = Annotated[Literal["balanced"] | None, Option(help="Every class counts the same.")]
-Master = Annotated[str | None, Option(help="Spark's, such as local[2] or spark://host:7077.")]
 Shards = Annotated[int | None, Option(min=1, help="Logical shards. Default: 8, or 1 if small.")]
 Jobs = Annotated[int | None, Option(help="Threads, or Spark's workers.")]
 Seed = Annotated[int | None, Option(min=0, help="Seed of all random numbers.")]
 Representation = Annotated[Forms, Option(help="What a shard keeps.")]
 Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in the file.")]
-Kept = Annotated[Path | None, Option(help="A file to go on from if the fit is killed.")]
-Spill = Annotated[Path | None, Option(help="A folder for features that do not fit in memory.")]
 
 _RADII, _TOL = "10", 1e-4  # where none are given
 
 
 def fit(
-    train: Train,  # not a path, which would make hdfs:/host of hdfs://host
+    train: Annotated[
+        str, Argument(help=rows_of.FORMATS)
+    ],  # not a path, which would make hdfs:/host of hdfs://host
     target: Target = None,
     features: Features = None,
     weight: Weight = None,
     task: Task = "auto",
-    radius: Radius = None,
+    radius: Annotated[float | None, Option(help="Trace norm; else cross-validation.")] = None,
     radii: Radii = None,
     folds: Folds = 5,
     solver: SolverName = "accelerated",
     lmo: Lmo = None,
-    step: Step = None,
+    step: Annotated[str | None, Option(help="Of dfw: linesearch, harmonic or a number.")] = None,
     tol: Tol = None,
     max_iter: MaxIter = None,
     max_time: Annotated[float | None, Option(help="Seconds at most.")] = None,
     no_intercept: NoIntercept = False,
     class_weight: ClassWeight = None,
     engine: Annotated[Literal["local", "spark"], Option(help="Where it runs.")] = "local",
-    master: Master = None,
+    master: Annotated[str | None, Option(help="Such as local[2] or spark://host:7077.")] = None,
     n_shards: Shards = None,
     n_jobs: Jobs = None,
     seed: Seed = None,
     representation: Representation = "auto",
     dtype: Dtype = None,
-    checkpoint: Kept = None,
+    checkpoint: Annotated[Path | None, Option(help="A file to go on from if it is killed.")] = None,
     out: Annotated[Path, Option("--out", "-o", help="The model.")] = Path("model.safetensors"),
     report: Annotated[Path | None, Option(help="An HTML page about the fit.")] = None,
     test: Annotated[Path | None, Option(help="Rows to score the model on.")] = None,
-    spill: Spill = None,
+    spill: Annotated[Path | None, Option(help="A folder for features beyond memory.")] = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,

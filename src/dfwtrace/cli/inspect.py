@@ -24,8 +24,6 @@ from dfwtrace.report.numbers import duration, number, size
 from dfwtrace.solvers import resolve
 from dfwtrace.tasks.planning import Workload, free_memory
 
-File = Annotated[Path, Argument(metavar="FILE", help="A model or checkpoint.", show_default=False)]
-
 _MOST_WORDS = 8  # of a list
 _SHARDS = 4
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
@@ -34,7 +32,10 @@ _COLUMNS = {"solver": "", "epochs": "d", "F / F(0)": ".4f", "gap / F(0)": ".1e",
 _COLUMNS |= {"rounds": ",d", "numbers": ",d", "seconds": ".2f"}
 
 
-def inspect(file: File, json: Json = False) -> None:
+def inspect(
+    file: Annotated[Path, Argument(metavar="FILE", help="A model or checkpoint.")],
+    json: Json = False,
+) -> None:
     """Print what is in a model or checkpoint file.
 
     Example: dfwtrace inspect model.safetensors

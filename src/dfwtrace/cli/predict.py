@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TextIO
 
 import numpy as np
-import pyarrow
-from pyarrow.parquet import write_table
 from typer import Argument, Option
 
 from dfwtrace._typing import Array, Matrix
@@ -26,11 +24,9 @@ from dfwtrace.report import Worst
 from dfwtrace.report.numbers import number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
-Out = Annotated[Path | None, Option("--out", "-o", help="A .csv, .npy or .parquet file.")]
-Proba = Annotated[bool, Option("--proba", help="A probability for each class.")]
-Top = Annotated[int | None, Option(min=1, help="The n most probable classes.")]
 
 _NUMBERS_AT_ONCE = 1 << 22  # probabilities: all of them may not fit in memory
+_ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
 _MOST_WORST = 50  # classes or targets in a JSON object
@@ -41,9 +37,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 def predict(
     model: Model,
     data: Data,
-    out: Out = None,
-    proba: Proba = False,
-    top: Top = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="A .csv, .npy or .parquet.")] = None,
+    proba: Annotated[bool, Option("--proba", help="A probability for each class.")] = False,
+    top: Annotated[int | None, Option(min=1, help="The n most probable classes.")] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -80,7 +76,10 @@ def predict(
             array = stacked.astype(str) if stacked.dtype.kind == "O" else stacked
             np.save(file, array if len(columns) > 1 else array[:, 0], allow_pickle=False)
         else:
-            write_table(pyarrow.table(columns), file)
+            from pyarrow import parquet  # only here: it takes time
+            from pyarrow import table as as_table
+
+            parquet.write_table(as_table(columns), file)
     output = Output(json, quiet)
     output.say(f"{table.source.split(',')[0]} → {out}")
     output.finish({"rows": table.X.shape[0], "predictions": str(out), "columns": list(columns)})
@@ -104,8 +103,8 @@ def evaluate(
     rows, task = table.X.shape[0], task_of(estimator)
     unit = "RMSE" if task == "regression" else "share wrong"
     worst = [f"{word(entry.name)} ({unit} {number(entry.error)})" for entry in found.worst[:3]]
-    shown = [("rows", f"{rows:,}"), *found.shown(), ("worst", ", ".join(worst))]
-    output.say(lines(shown))
+    shown = [("rows", f"{rows:,}"), *found.shown()]
+    output.say(lines([*shown, ("worst", ", ".join(worst))] if len(found.worst) > 1 else shown))
     facts = {"rows": rows, "task": task, "scores": found.by_key()}
     output.finish(facts | {"worst": [vars(entry) for entry in found.worst[:_MOST_WORST]]})
 
@@ -276,5 +275,6 @@ def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
 
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(cell, columns))
-    values = (map(cell, column.tolist()) for column in columns.values())
-    writer.writerows(zip(*values, strict=True))
+    for start in range(0, len(next(iter(columns.values()))), _ROWS_AT_ONCE):
+        parts = (column[start : start + _ROWS_AT_ONCE] for column in columns.values())
+        writer.writerows(zip(*(map(cell, part.tolist()) for part in parts), strict=True))
