@@ -47,9 +47,8 @@ _RADII, _TOL = "10", 1e-4  # where none are given
 
 
 def fit(
-    train: Annotated[
-        str, Argument(help=rows_of.FORMATS)
-    ],  # not a path, which would make hdfs:/host of hdfs://host
+    # Not a path, which would make hdfs:/host of hdfs://host.
+    train: Annotated[str, Argument(metavar="TRAIN", help=rows_of.FORMATS)],
     target: Target = None,
     features: Features = None,
     weight: Weight = None,

@@ -102,9 +102,10 @@ def evaluate(
         output.warn(found.warning)
     rows, task = table.X.shape[0], task_of(estimator)
     unit = "RMSE" if task == "regression" else "share wrong"
-    worst = [f"{word(entry.name)} ({unit} {number(entry.error)})" for entry in found.worst[:3]]
+    some = [each for each in found.worst[:3] if each.error] if len(found.worst) > 1 else []
+    worst = ", ".join(f"{word(each.name)} ({unit} {number(each.error)})" for each in some)
     shown = [("rows", f"{rows:,}"), *found.shown()]
-    output.say(lines([*shown, ("worst", ", ".join(worst))] if len(found.worst) > 1 else shown))
+    output.say(lines([*shown, ("worst", worst)] if some else shown))
     facts = {"rows": rows, "task": task, "scores": found.by_key()}
     output.finish(facts | {"worst": [vars(entry) for entry in found.worst[:_MOST_WORST]]})
 
