@@ -58,7 +58,7 @@ FITS = {
     "--max-time 5": "--max-time needs --radius",
     "--checkpoint c": "--checkpoint needs --radius",
     "--radius 1 --max-time 0": "--max-time above 0",
-    "--tol -1": "tol at least 0",
+    "--tol -1": "--tol at least 0",
     "--solver best": "--solver 'best'",
     "--max-iter 0": "--max-iter",
     "--frobnicate": "--frobnicate",
@@ -73,7 +73,7 @@ FITS = {
     BY_SPECIES + "--test gone.csv": "gone.csv not there",
     BY_SPECIES + "--test other.csv": "other.csv 'sepal'",
     BY_SPECIES + "--radius 1 --representation gram": "representation must be",
-    BY_SPECIES + "--n-jobs 0": "n_jobs 0",
+    BY_SPECIES + "--n-jobs 0": "--n-jobs 0",
     "-t sepal --features petal --radius 1 --class-weight balanced": "--class-weight classification",
     BY_SPECIES + "--folds 60": "60",
 }
@@ -82,6 +82,7 @@ OTHERS = {
     "frobnicate": "'frobnicate'",
     "fit gone.csv -t y": "gone.csv not there",
     "fit notes.txt -t y": "notes.txt format",
+    "fit pipe.csv -t y": "pipe.csv regular file",
     "fit cut.parquet -t y": "cut.parquet Parquet",
     "plan gone.csv -t y": "gone.csv not there",
     "plan train.csv": "--target train.csv",
@@ -105,7 +106,7 @@ OTHERS = {
     "predict MODEL train.csv --out p.csv --top 2 --proba": "--proba --top exclude",
     "evaluate MODEL few.csv": "few.csv",
     "evaluate MODEL train.csv -t kind": "train.csv 'kind'",
-    "evaluate MODEL train.csv -t sepal,petal": "one target got 2",
+    "evaluate MODEL train.csv -t sepal,petal": "one target train.csv 2",
 }
 
 
@@ -122,7 +123,8 @@ def test_typical_mistakes(
     (tmp_path / "few.csv").write_text("sepal,species\n1,setosa\n")
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
-    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "pipe.csv"):
+        os.mkfifo(tmp_path / name)
     before = sorted(tmp_path.iterdir())
     sentence = refused(*(str(classifier) if word == "MODEL" else word for word in command.split()))
     assert [word for word in words.split() if word not in sentence] == []
@@ -134,8 +136,7 @@ def test_what_a_regressor_cannot_do(regressor: Path, sensors: Path, tmp_path: Pa
         words = ["predict", regressor, sensors, "-o", tmp_path / "p.csv", *option]
         assert f"{option[0]} needs a classifier, but" in refused(*words)
     wrong = refused("evaluate", regressor, sensors, "-t", "y0")
-    assert "3 targets" in wrong
-    assert "--target has 1" in wrong
+    assert wrong == "the model predicts 3 targets, but sensors has 1."
 
 
 def test_targets_of_another_kind_than_the_models(
@@ -145,12 +146,12 @@ def test_targets_of_another_kind_than_the_models(
         ",".join(f"x{j}" for j in range(6)) + ",y\n" + "1,2,3,4,5,6,high\n"
     )
     words = ("evaluate", regressor, tmp_path / "words.csv", "-t", "y")
-    assert "text ('high'), but TraceNormRegressor predicts numbers" in refused(*words)
+    assert "words.csv holds text ('high'), but regression needs numbers" in refused(*words)
     X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
     np.savez(tmp_path / "numbers.npz", X=X, y=y)
     done("fit", tmp_path / "numbers.npz", "--radius", 5, "-o", tmp_path / "m")
     words = ("evaluate", tmp_path / "m", tmp_path / "words.csv", "-t", "y")
-    assert "but the model's classes are numbers such as 0." in refused(*words)
+    assert "but the labels of the model are numbers such as 0." in refused(*words)
     (tmp_path / "wide.csv").write_text("a,b\n1,2\n")
     wide = refused("predict", tmp_path / "m", tmp_path / "wide.csv", "-o", tmp_path / "p.csv")
     assert "wide.csv has 2 features" in wide

@@ -95,17 +95,9 @@ def test_weights_features_and_the_task(train: Path, model: Path) -> None:
         assert told(*words)["task"] == kind
 
 
-@pytest.mark.parametrize("dtype", [None, "float32"])
-def test_spilled_features_are_removed_afterwards(
-    dtype: str | None, train: Path, model: Path, tmp_path: Path
-) -> None:
+def test_spilled_features_are_removed_if_the_fit_fails(train: Path, tmp_path: Path) -> None:
     room = tmp_path / "room"
     room.mkdir()
-    usual = fit(train, model, "--radius", 8)
-    more = [] if dtype is None else ["--dtype", dtype]
-    found = fit(train, model, "--radius", 8, "--spill", room, *more)
-    assert found["objective"] == pytest.approx(usual["objective"], rel=1e-4)
-    assert list(room.iterdir()) == []
     assert call("fit", train, "-t", "species", "--spill", room, "--folds", 99).exit_code == 2
     assert list(room.iterdir()) == []
 

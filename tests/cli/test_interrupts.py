@@ -16,7 +16,7 @@ from tests.cli.commands import COMMAND, environment, told
 
 import dfwtrace as dt
 from dfwtrace.cli.app import app
-from dfwtrace.cli.fit import run_fit
+from dfwtrace.cli.fit import fitted
 from dfwtrace.cli.guard import CommandError
 from dfwtrace.cli.output import Output
 
@@ -141,9 +141,9 @@ def test_within_the_first_epoch_nothing_is_saved() -> None:
         return 0.5
 
     X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
-    estimator = dt.TraceNormClassifier(5.0, solver="dfw", step=press)
+    given = {"radius": 5.0, "solver": "dfw", "step": press}
     with pytest.raises(CommandError, match="Interrupted before the first epoch: nothing") as caught:
-        run_fit(estimator, "classification", (X, y), {"radius": 5.0}, Output(quiet=True), False)
+        fitted("classification", (X, y), given, Output(quiet=True), verbose=False)
     assert caught.value.code == 130
 
 

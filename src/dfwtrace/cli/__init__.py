@@ -13,7 +13,9 @@ def main() -> None:
     # Importing takes a second or two; until the commands are there, Ctrl-C ends the process.
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
-        signal.signal(signal.SIGINT, lambda *_: _leave())
+        # At once: an exception could be lost in a callback of a module that is being imported.
+        end = b"Interrupted: nothing was saved.\n"
+        signal.signal(signal.SIGINT, lambda *_: (os.write(2, end), os._exit(130)))
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller
@@ -28,9 +30,3 @@ def main() -> None:
     if ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run(prog_name="dfwtrace")
-
-
-def _leave() -> None:
-    # At once: an exception could be lost in a callback of a module that is being imported.
-    os.write(2, b"Interrupted: nothing was saved.\n")
-    os._exit(130)

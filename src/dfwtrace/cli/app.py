@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from dfwtrace import __version__
-from dfwtrace.cli import demo, fit, inspect, path, predict
+from dfwtrace.cli.fit import fit, path
 from dfwtrace.cli.guard import guarded
+from dfwtrace.cli.inspect import demo, inspect, plan
+from dfwtrace.cli.predict import evaluate, predict
 
 
 class Commands(TyperGroup):
-    """Whatever goes wrong in a command ends as one sentence and an exit code."""
+    """Ends whatever goes wrong in a command with one sentence and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         words = [word for word in given if word != "--debug"]  # allowed anywhere
-        options["standalone_mode"] = False
-
-        def run() -> Any:
-            return super(Commands, self).main(words, *more, **options)
-
+        run = partial(super().main, words, *more, **options | {"standalone_mode": False})
         sys.exit(guarded(run, as_json="--json" in words, debug=len(words) < len(given)))
-
-
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 
 def _show_version(wanted: bool) -> None:
@@ -45,15 +35,11 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def dfwtrace(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_show_version)
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
-    ] = False,
-) -> None:
+Version = Annotated[bool, Option("--version", help="Print it.", callback=_show_version)]
+Debug = Annotated[bool, Option("--debug", help="Show the traceback of an unexpected error.")]
+
+
+def dfwtrace(version: Version = False, debug: Debug = False) -> None:
     """Low-rank models under a trace-norm constraint, with a certified gap.
 
     Exit codes: 0 done, 1 failed, 2 bad options or data, 3 a fit ended short of
@@ -61,9 +47,15 @@ def dfwtrace(
     """
 
 
-for _command in (fit.fit, predict.predict, predict.evaluate, path.path, inspect.inspect):
+app = typer.Typer(
+    cls=Commands,
+    callback=dfwtrace,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (fit, predict, evaluate, path, inspect, plan, demo):
     app.command()(_command)
-app.command()(inspect.plan)
-app.command("demo")(demo.command)
-
 run = get_command(app)

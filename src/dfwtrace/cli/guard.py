@@ -15,76 +15,64 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 
 from dfwtrace import CheckpointError, ModelFormatError
 from dfwtrace.data.table import DataFileError
-from dfwtrace.files.atomic import atomic_write
+from dfwtrace.files.atomic import check_writable
 
 DONE, FAILED, BAD_INPUT, SHORT, INTERRUPTED = 0, 1, 2, 3, 130
-
 _LONGEST = 600  # Java puts a page of text into an exception
 # Control characters, line separators, halves of surrogate pairs, and what changes the direction.
 _UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-# The model that the command has written, if any.
-_saved: ContextVar[Path | None] = ContextVar("saved", default=None)
+# Arguments of the library at the start of a sentence that are options of the same name.
+_OPTION = re.compile("^(radius|tol|max_(iter|time)|lmo|step|n_(jobs|shards)|representation)\\b")
+#: The model that the command has written, which Ctrl-C names from then on.
+saved: ContextVar[Path | None] = ContextVar("saved", default=None)
 
 
 class CommandError(Exception):
-    """What the user should read, and the exit code."""
+    """A sentence for the user, and the exit code."""
 
     def __init__(self, sentence: str, code: int = BAD_INPUT) -> None:
         super().__init__(sentence)
         self.code = code
 
 
-class _TrialError(Exception):
-    """Ends a trial."""
-
-
-def note_saved(path: Path) -> None:
-    """Have Ctrl-C name the model from now on."""
-    _saved.set(path)
-
-
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Options and data that the library refuses are bad input, not a failure."""
+    """Report options and data that the library refuses as bad input, by the option's name."""
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise CommandError(sentence_of(error)) from error
+        sentence = _OPTION.sub(lambda name: f"--{name[0].replace('_', '-')}", sentence_of(error))
+        raise CommandError(sentence.replace("solver='dfw'", "--solver dfw")) from error
 
 
 def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
     """Refuse files that cannot be written or would replace an input; both by their options."""
     seen = {os.path.realpath(path): name for name, path in inputs.items() if path and path.exists()}
     for option, path in outputs.items():
-        if path is None:
-            continue
-        place = os.path.realpath(path)
-        if place in seen:
-            raise CommandError(f"{option} and {seen[place]} are the same file, {path}.")
-        seen[place] = option
-        try:
-            with atomic_write(path):
-                raise _TrialError
-        except _TrialError:  # it can be written, and is as it was
-            pass
-        except OSError as error:
-            raise CommandError(f"{option}: {sentence_of(error)}") from error
+        if path is not None:
+            other = seen.setdefault(os.path.realpath(path), option)
+            if other != option:
+                raise CommandError(f"{option} and {other} are the same file, {path}.")
+            try:
+                check_writable(path)
+            except OSError as error:
+                raise CommandError(f"{option}: {sentence_of(error)}") from error
 
 
 def visible(text: str) -> str:
-    r"""Text with control characters spelled out, such as \x1b; line ends stay."""
+    r"""Return text with control characters spelled out, such as \x1b; line ends stay."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
     """Run a command and return its exit code; `debug` shows tracebacks of failures."""
-    _saved.set(None)
+    saved.set(None)
     main_thread = threading.current_thread() is threading.main_thread()
     ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
@@ -105,17 +93,21 @@ def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
         if debug and code == FAILED:
             traceback.print_exc()
         if sentence:  # none where no command was given: the help has been shown
-            _tell(visible(sentence), code, as_json)
+            _print_error(visible(sentence), code, as_json)
     finally:
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         for stream in (sys.stdout, sys.stderr):
-            _empty(stream)
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # the interpreter must not try again
+                with suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
 
 def sentence_of(error: BaseException) -> str:
-    """An exception's text in one line; its type where it has none."""
+    """Return an exception's text in one line; its type where it has none."""
     if isinstance(error, MemoryError):
         return "the memory is not enough; --dtype float32 takes half, --spill keeps data on disk."
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
@@ -127,7 +119,9 @@ def sentence_of(error: BaseException) -> str:
     if "Traceback (most recent call last)" in text:  # of a worker: its last line says what it was
         errors = [line for line in text.splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
         text = errors[-1] if errors else text
-    return _one_line(text) or type(error).__name__
+    text = " ".join((text.strip().partition("\n\n")[0] if len(text) > _LONGEST else text).split())
+    text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text or type(error).__name__
 
 
 def arm() -> None:
@@ -141,24 +135,26 @@ def arm() -> None:
 
 
 def _explained(error: BaseException) -> tuple[int, str]:
-    """The exit code and the sentence for an exception."""
+    """Return the exit code and the sentence for an exception."""
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        saved = _saved.get()
-        what = "nothing was saved" if saved is None else f"the model was saved to {saved}"
+        model = saved.get()
+        what = "nothing was saved" if model is None else f"the model was saved to {model}"
         return INTERRUPTED, f"Interrupted: {what}."
     if isinstance(error, CommandError):
         return error.code, str(error)
-    if isinstance(error, DataFileError | ModelFormatError | CheckpointError):
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return BAD_INPUT, f"{error.filename} is not there."
+    if isinstance(error, DataFileError | ModelFormatError | CheckpointError | PermissionError):
         return BAD_INPUT, sentence_of(error)
     if isinstance(error, OSError | ImportError | MemoryError | RuntimeError):
         return FAILED, sentence_of(error)
     usage = getattr(error, "format_message", None)  # typer's errors about options
     if usage is not None:
-        return BAD_INPUT, _one_line(usage())
+        return BAD_INPUT, " ".join(usage().split())
     return FAILED, f"{type(error).__name__}: {sentence_of(error)}"
 
 
-def _tell(sentence: str, code: int, as_json: bool) -> None:
+def _print_error(sentence: str, code: int, as_json: bool) -> None:
     with suppress(OSError):  # where standard output is what failed, standard error is left
         if as_json:
             print(json.dumps({"error": sentence}), flush=True)
@@ -166,18 +162,3 @@ def _tell(sentence: str, code: int, as_json: bool) -> None:
     with suppress(OSError):
         line = sentence if code == INTERRUPTED else f"Error: {sentence}"
         print(line, file=sys.stderr, flush=True)
-
-
-def _empty(stream: TextIO) -> None:
-    """Flush a stream; where it cannot be, see that the interpreter does not try again."""
-    try:
-        stream.flush()
-    except (OSError, ValueError):
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _one_line(text: str) -> str:
-    text = text.strip().partition("\n\n")[0] if len(text) > _LONGEST else text
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

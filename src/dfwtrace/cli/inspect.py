@@ -1,100 +1,96 @@
-"""``dfwtrace inspect`` and ``dfwtrace plan``: what is in a file, and what a fit would take."""
+"""``dfwtrace inspect``, ``plan`` and ``demo``: files, costs and solvers, explained."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
+from typer import Argument
 
-from dfwtrace import LeastSquares, LocalEngine, ModelFormatError, Multinomial
-from dfwtrace.cli import options as shared
-from dfwtrace.cli.data import first_targets, judge, require_target
+import dfwtrace as dt
+from dfwtrace.cli import fit as options
+from dfwtrace.cli.data import Data, Features, Target, Task, judge, require_target
 from dfwtrace.cli.guard import refusing
-from dfwtrace.cli.models import facts_of, load_model, reading
-from dfwtrace.cli.output import Output, duration, lines, number, size, word, words
-from dfwtrace.data.files import survey
+from dfwtrace.cli.output import Json, Output, Quiet, lines, table, word
+from dfwtrace.cli.predict import facts_of, load_model
+from dfwtrace.data.files import first_targets, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.files.checkpoint import read_checkpoint
 from dfwtrace.files.container import peek
+from dfwtrace.report import duration, number, size
 from dfwtrace.solvers import resolve
 from dfwtrace.tasks.planning import Workload, free_memory
 
+_MOST_WORDS = 8  # of a list
+_SHARDS = 4
+_ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
+# The columns of a demo, in the order of the facts of a run.
+_COLUMNS = {"solver": "", "epochs": "d", "F / F(0)": ".4f", "gap / F(0)": ".1e", "rank": "d"}
+_COLUMNS |= {"rounds": ",d", "numbers": ",d", "seconds": ".2f"}
+
 
 def inspect(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A model or a checkpoint.", show_default=False)
-    ],
-    json: shared.JsonOption = False,
+    file: Annotated[Path, Argument(metavar="FILE", help="A model or checkpoint.")],
+    json: Json = False,
 ) -> None:
     """Print what is in a model or checkpoint file.
 
     Example: dfwtrace inspect model.safetensors
     """
-    output = Output(json)
-    with reading(file):
-        kind = peek(file)
+    kind, output = peek(file), Output(json)
     try:
         found = _of_checkpoint(file) if kind == "checkpoint" else _of_model(file)
-    except ModelFormatError:
+    except dt.ModelFormatError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         why = f"{'no ' if isinstance(error, KeyError) else ''}{str(error).rstrip('.')}."
-        raise ModelFormatError(f"{file} is not a whole {kind}: {why}") from error
+        raise dt.ModelFormatError(f"{file} is not a whole {kind}: {why}") from error
     # What the disk says comes first, and cannot be replaced by what the file says of itself.
     facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size}
     facts |= {name: value for name, value in found.items() if name not in facts}
     output.say(lines(_shown(facts)))
-    output.tell(facts)
+    output.finish(facts)
 
 
 def _of_model(file: Path) -> dict[str, Any]:
-    model = load_model(file)
-    estimator, result = model.estimator, model.result
-    usual = type(estimator)().get_params(deep=False)
-    given = estimator.get_params(deep=False)
-    names = model.wanted._asdict()
-    del names["n_features"]
+    estimator, wanted = load_model(file)
+    result, usual = estimator.result_, type(estimator)().get_params(deep=False)
+    given, classes = estimator.get_params(deep=False), vars(estimator).get("classes_")
     return {
-        **facts_of(model),
+        **facts_of(estimator),
         "settings": {name: value for name, value in given.items() if value != usual[name]},
         "shape": list(result.W.shape),
         "trace_norm": result.W.trace_norm,
         "seconds": float(result.history[-1]["seconds"]) if result.history else None,
-        "classes": estimator.classes_.tolist() if model.classifies else None,
-        **names,
+        "classes": None if classes is None else classes.tolist(),
+        **{name: value for name, value in wanted._asdict().items() if name != "n_features"},
     }
 
 
 def _of_checkpoint(file: Path) -> dict[str, Any]:
     run, memory = read_checkpoint(file)
-    last = memory["history"][-1]
-    return {
-        **{name: value for name, value in run.items() if name != "rows of the shards"},
-        "epochs": int(last["epoch"]),
-        "rank": int(memory["W"].rank),
-        "objective": float(last["objective"]),
-        "gap": float(last["gap"]),
-        "seconds": float(memory["seconds"]),
-    }
+    last, run = memory["history"][-1], {k: v for k, v in run.items() if k != "rows of the shards"}
+    run |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
+    run |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
+    return run | {"seconds": float(memory["seconds"])}
 
 
 def _shown(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """For people: nothing that is not known, lists cut short."""
+    """Return facts for people: nothing that is not known, lists cut short."""
     shown = []
     for name, value in facts.items():
-        if value is None or value == {}:
-            continue
-        if name == "target_names" and value == facts.get("target"):
+        if value in (None, {}) or (name == "target_names" and value == facts.get("target")):
             continue
         if name in ("bytes", "seconds"):
             text = size(value) if name == "bytes" else duration(value)
         elif name in ("shape", "shape of W") and isinstance(value, list):
             text = word(" × ".join(map(str, value)))
         elif isinstance(value, list):
-            text = words(value)
+            text = ", ".join(map(word, value[:_MOST_WORDS]))
+            text += f", … ({len(value)} in all)" if len(value) > _MOST_WORDS else ""
         elif isinstance(value, dict):
             text = ", ".join(f"{word(key)} {word(item)}" for key, item in value.items())
         else:
@@ -104,80 +100,96 @@ def _shown(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def plan(
-    data: shared.DataArgument,
-    target: shared.TargetOption = None,
-    features: shared.FeaturesOption = None,
-    task: shared.TaskOption = "auto",
-    solver: shared.SolverOption = "accelerated",
-    lmo: shared.LmoOption = None,
-    max_iter: shared.MaxIterOption = None,
-    n_shards: shared.ShardsOption = None,
-    n_jobs: shared.JobsOption = None,
-    representation: shared.RepresentationOption = "auto",
-    dtype: shared.DtypeOption = None,
-    json: shared.JsonOption = False,
-    quiet: shared.QuietOption = False,
+    data: Data,
+    target: Target = None,
+    features: Features = None,
+    task: Task = "auto",
+    solver: options.SolverName = "accelerated",
+    lmo: options.Lmo = None,
+    max_iter: options.MaxIter = None,
+    n_shards: options.Shards = None,
+    n_jobs: options.Jobs = None,
+    representation: options.Representation = "auto",
+    dtype: options.Dtype = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Estimate memory and time of a fit, and the representation that it would take.
 
     Example: dfwtrace plan train.parquet --target label
     """
     output = Output(json, quiet)
-    shared.check_solver(solver, lmo, None)
+    with refusing():
+        resolve(solver, lmo)
     require_target(data, target)
     found = survey(data, target=target, features=features)
     kind, y = judge(first_targets(data, target, features), task, None)
     classes = len(np.unique(y)) if kind == "classification" else 0
-    method = Multinomial() if classes else LeastSquares()
+    method: Any = dt.Multinomial() if classes else dt.LeastSquares()
     way = resolve(solver, lmo, None, method.log_factor)
-    stored = found.rows * found.features
+    stored, m = found.rows * found.features, max(classes, found.targets, 1)
     if found.sparse:  # a value and a 32-bit column number each, and where each row begins
         stored = max(1, (found.nbytes - 4 * (found.rows + 1)) // (found.dtype.itemsize + 4))
-    epochs = way.default_epochs if max_iter is None else max_iter
+    epochs, free = max_iter or way.default_epochs, free_memory()
     itemsize = int(np.dtype(dtype or found.dtype).itemsize)
     with refusing():
-        engine = LocalEngine(n_shards or default_shards(stored * itemsize), n_jobs)
-        workload = Workload(
-            n=found.rows,
-            d=found.features,
-            m=max(classes, found.targets, 1),
-            stored=stored,
-            sparse=found.sparse,
-            itemsize=itemsize,
-            epochs=epochs,
-            products=way.mean_products(epochs),
-            gathers=way.gathers,
-            local=way.local,
-            n_shards=engine.n_shards,
-            n_jobs=engine.n_jobs,
-            columns=way.columns,
-        )
-        free = free_memory()
+        engine = dt.LocalEngine(n_shards or default_shards(stored * itemsize), n_jobs)
+        sizes = (found.rows, found.features, m, stored, found.sparse, itemsize)
+        effort = (epochs, way.mean_products(epochs), way.gathers, way.local)
+        workload = Workload(*sizes, *effort, engine.n_shards, engine.n_jobs, way.columns)
         choice = method.plan(workload, representation, free, intercept=True)[1]
-    cost = choice.costs[choice.representation]
+    cost, about = choice.costs[choice.representation], "" if found.exact else "about "
     features_bytes = found.nbytes * itemsize / found.dtype.itemsize
-    total, about = features_bytes + cost.memory, "" if found.exact else "about "
+    total = features_bytes + cost.memory
     columns = f"{classes} classes seen" if classes else f"{found.targets} targets"
-    facts = [
+    shown = [
         ("data", f"{about}{found.rows:,} rows, {found.features:,} features, {columns}"),
         ("task", kind),
         ("features", f"{about}{size(features_bytes)} in memory"),
         ("in all", f"{about}{size(total)}" + (f" of {size(free)} free" if free else "")),
     ]
-    output.say(f"{lines(facts)}\n\n{choice}")
+    output.say(f"{lines(shown)}\n\n{choice}")
     if free is not None and total > free:
         output.warn("the data do not fit into the free memory: try --dtype float32 or --spill.")
-    output.tell(
-        {
-            **found._asdict(),
-            "task": kind,
-            "classes": classes or None,
-            "representation": choice.representation,
-            "reason": choice.reason,
-            "memory": total,
-            "free_memory": free,
-            "seconds": cost.total(epochs),
-            "epochs": epochs,
-            "costs": {name: asdict(each) for name, each in choice.costs.items()},
-        }
-    )
+    facts = found._asdict() | {"task": kind, "classes": classes or None, "epochs": epochs}
+    facts |= {"representation": choice.representation, "reason": choice.reason}
+    facts |= {"memory": total, "free_memory": free, "seconds": cost.total(epochs)}
+    facts["costs"] = {name: asdict(each) for name, each in choice.costs.items()}
+    output.finish(facts)
+
+
+def demo(json: Json = False, quiet: Quiet = False) -> None:
+    """Solve both problems of the paper, at a small scale, with every oracle and both solvers.
+
+    Example: dfwtrace demo
+    """
+    X, Y, _ = dt.datasets.make_multitask(n=2000, d=40, m=30, rank=10, noise=0.1, seed=0)
+    Z, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, seed=0)
+    output, studies = Output(json, quiet), []
+    for title, radius, problem in (
+        ("Multi-task least squares, 2,000 rows, 40 × 30", 1.0, (dt.LeastSquares(), X, Y)),
+        ("Multinomial logistic regression, 1,000 rows, 30 × 10", 50.0, (dt.Multinomial(10), Z, y)),
+    ):
+        title += f", radius {radius:g}"
+        runs = [_run(oracle, problem, radius, lmo=oracle, epochs=20) for oracle in _ORACLES]
+        runs.append(_run("accelerated", problem, radius, solver="accelerated", tol=1e-4))
+        pairs = [zip(_COLUMNS.items(), run.values(), strict=True) for run in runs]
+        rows = [{name: format(fact, spec) for (name, spec), fact in pair} for pair in pairs]
+        output.say(table(rows, title))
+        studies.append({"problem": title, "radius": radius, "runs": runs})
+    output.say("gap: certified upper bound of how far the objective F is from its optimum.")
+    output.say(f"rounds, numbers: of the oracle, as if each of {_SHARDS} shards were a worker.")
+    output.finish({"studies": studies})
+
+
+def _run(name: str, problem: tuple[Any, ...], radius: float, **settings: Any) -> dict[str, Any]:
+    """Solve in one way. Ctrl-C ends the demo, not the run."""
+    began, settings["engine"] = time.perf_counter(), dt.LocalEngine(n_shards=_SHARDS)
+    result = dt.solve(*problem, radius=radius, progress=False, **settings)
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    run: dict[str, Any] = {"solver": name, "epochs": len(result.history)}
+    run["relative_objective"] = result.objective / result.objective_at_zero
+    run |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
+    run |= {key: int(result.history.column(key).sum()) for key in ("rounds", "numbers_sent")}
+    return run | {"seconds": time.perf_counter() - began}

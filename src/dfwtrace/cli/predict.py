@@ -1,84 +1,91 @@
-"""``dfwtrace predict`` and ``dfwtrace evaluate``: what a model makes of rows."""
+"""``dfwtrace predict`` and ``dfwtrace evaluate``: model files, and their use on rows."""
 
 from __future__ import annotations
 
 import csv
 import io
 import sys
-from collections.abc import Iterable
-from itertools import chain
+import warnings
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TextIO, TypeAlias
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import numpy as np
-import typer
+from typer import Argument, Option
 
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.cli import options as shared
-from dfwtrace.cli.data import known_rows
+from dfwtrace.cli.data import Data, Target, Wanted, check_kind, known_rows
 from dfwtrace.cli.guard import CommandError, check_outputs, refusing, visible
-from dfwtrace.cli.models import Model, Scores, load_model, row_blocks, score
-from dfwtrace.cli.output import Output, lines, number, word
+from dfwtrace.cli.output import Json, Output, Quiet, lines, word
+from dfwtrace.data.shards import slice_rows
+from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
+from dfwtrace.files.container import read_container
+from dfwtrace.report import Worst, number
 
-Blocks: TypeAlias = Iterable[dict[str, Array]]
+Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
+_NUMBERS_AT_ONCE = 1 << 22  # probabilities: all of them may not fit in memory
+_ROWS_AT_ONCE = 4096  # of a CSV file
+_TOP = 5
+_FORMATS = (".csv", ".npy", ".parquet")
 _MOST_WORST = 50  # classes or targets in a JSON object
 # What makes a spreadsheet take a cell for a formula, also in full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def predict(
-    model: shared.ModelArgument,
-    data: shared.DataArgument,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="A .csv, .npy or .parquet file; without it, CSV is printed."
-        ),
-    ] = None,
-    proba: Annotated[bool, typer.Option("--proba", help="A probability for each class.")] = False,
-    top: Annotated[int | None, typer.Option(min=1, help="The n most probable classes.")] = None,
-    json: shared.JsonOption = False,
-    quiet: shared.QuietOption = False,
+    model: Model,
+    data: Data,
+    out: Annotated[Path | None, Option("--out", "-o", help="A .csv, .npy or .parquet.")] = None,
+    proba: Annotated[bool, Option("--proba", help="A probability for each class.")] = False,
+    top: Annotated[int | None, Option(min=1, help="The n most probable classes.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Predict classes, probabilities or targets.
+    """Predict classes, probabilities or targets; without --out, CSV is printed.
 
     Example: dfwtrace predict model.safetensors new.csv --out predictions.csv --proba
     """
-    output = Output(json, quiet)
-    if json and out is None:
-        raise CommandError("--json needs --out: predictions would be mixed up with it.")
     suffix = ".csv" if out is None else out.suffix.lower()
-    if suffix not in (".csv", ".npy", ".parquet"):
-        raise CommandError(f"--out must end in .csv, .npy or .parquet, got {out}.")
-    if suffix == ".npy" and top is not None:
-        raise CommandError("--top needs a .csv or .parquet file: classes and numbers do not mix.")
-    if proba and top is not None:
-        raise CommandError("--proba and --top exclude each other: --top has probabilities too.")
+    for wrong, sentence in (
+        (json and out is None, "--json needs --out: predictions would be mixed up with it."),
+        (suffix not in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}."),
+        (top and suffix == ".npy", "--top needs a .csv or .parquet file: it has text and numbers."),
+        (top and proba, "--proba and --top exclude each other: --top has probabilities too."),
+    ):
+        if wrong:
+            raise CommandError(sentence)
     check_outputs({"--out": out}, {"the model": model, "the data": data})
-    known = load_model(model)
-    for option, given in (("--proba", proba), ("--top", top is not None)):
-        if given and not known.classifies:
-            raise CommandError(f"{option} needs a classifier, but {model} holds a {known.kind}.")
-    table = known.wanted.features(data)
+    estimator, wanted = load_model(model)
+    if (proba or top) and task_of(estimator) == "regression":
+        option, kind = "--proba" if proba else "--top", type(estimator).__name__
+        raise CommandError(f"{option} needs a classifier, but {model} holds a {kind}.")
+    table = known_rows(data, wanted, targets=False)
     with refusing():
-        blocks = (_columns(known, block, proba, top) for _, block in row_blocks(known, table.X))
-        if out is None:
-            _write_csv(blocks, sys.stdout)
-            return
-        with atomic_write(out) as file:
-            names = _WRITERS[suffix](blocks, file)
+        columns = _predictions(estimator, wanted, table.X, proba, top)
+    if out is None:
+        _write_csv(columns, sys.stdout)
+        return
+    with atomic_write(out) as file:
+        if suffix == ".csv":
+            with io.TextIOWrapper(file, "utf-8", newline="") as text:
+                _write_csv(columns, text)
+        elif suffix == ".npy":
+            stacked = np.column_stack(list(columns.values()))
+            array = stacked.astype(str) if stacked.dtype.kind == "O" else stacked
+            np.save(file, array if len(columns) > 1 else array[:, 0], allow_pickle=False)
+        else:
+            from pyarrow import parquet  # only here: it takes time
+            from pyarrow import table as as_table
+
+            parquet.write_table(as_table(columns), file)
+    output = Output(json, quiet)
     output.say(f"{table.source.split(',')[0]} → {out}")
-    output.tell({"rows": table.X.shape[0], "predictions": str(out), "columns": names})
+    output.finish({"rows": table.X.shape[0], "predictions": str(out), "columns": list(columns)})
 
 
 def evaluate(
-    model: shared.ModelArgument,
-    data: shared.DataArgument,
-    target: shared.TargetOption = None,
-    json: shared.JsonOption = False,
-    quiet: shared.QuietOption = False,
+    model: Model, data: Data, target: Target = None, json: Json = False, quiet: Quiet = False
 ) -> None:
     """Score a model: accuracy, balanced accuracy and log loss, or R² and RMSE.
 
@@ -86,104 +93,188 @@ def evaluate(
 
     Example: dfwtrace evaluate model.safetensors test.csv --target label
     """
-    output = Output(json, quiet)
-    known = load_model(model)
-    X, y = known_rows(data, known.wanted, target)
+    output, (estimator, wanted) = Output(json, quiet), load_model(model)
+    table = known_rows(data, wanted, target)
     with refusing():
-        found = score(known, X, y)
+        found = score(estimator, wanted, table.X, table.y, data.name)
     if found.warning is not None:
         output.warn(found.warning)
-    facts = [("rows", f"{len(y):,}"), *found.shown(), *_worst_line(found, known.classifies)]
-    output.say(lines(facts))
-    worst = [vars(entry) for entry in found.worst[:_MOST_WORST]]
-    output.tell({"rows": len(y), "task": known.task, "scores": found.by_key(), "worst": worst})
+    rows, task = table.X.shape[0], task_of(estimator)
+    unit = "RMSE" if task == "regression" else "share wrong"
+    some = [each for each in found.worst[:3] if each.error] if len(found.worst) > 1 else []
+    worst = ", ".join(f"{word(each.name)} ({unit} {number(each.error)})" for each in some)
+    shown = [("rows", f"{rows:,}"), *found.shown()]
+    output.say(lines([*shown, ("worst", worst)] if some else shown))
+    facts = {"rows": rows, "task": task, "scores": found.by_key()}
+    output.finish(facts | {"worst": [vars(entry) for entry in found.worst[:_MOST_WORST]]})
 
 
-def _columns(model: Model, X: Matrix, proba: bool, top: int | None) -> dict[str, Array]:
-    """Predictions for some rows, by the names of their columns."""
-    estimator, width = model.estimator, model.width
-    if not model.classifies:
-        numbered = ["prediction"] if width == 1 else [f"prediction_{j}" for j in range(width)]
-        names = model.wanted.target_names or numbered
-        return dict(zip(names, estimator.predict(X).reshape(-1, width).T, strict=True))
-    if not proba and top is None:
-        return {"prediction": estimator.predict(X)}
-    classes, shares = estimator.classes_, estimator.predict_proba(X)
-    if top is None:
-        return {f"p_{label}": share for label, share in zip(classes, shares.T, strict=True)}
-    order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
-    best = np.take_along_axis(shares, order, axis=1)
-    found = {}
-    for j in range(order.shape[1]):
-        found[f"class_{j + 1}"] = classes[order[:, j]]
-        found[f"probability_{j + 1}"] = best[:, j]
-    return found
+def task_of(estimator: Any) -> str:
+    """Return what an estimator is for."""
+    return "classification" if "classes_" in vars(estimator) else "regression"
 
 
-def inert(value: Any) -> Any:
-    """A cell that no spreadsheet runs: text that begins like a formula gets a quote before it."""
-    if not isinstance(value, str) or not value.startswith(_FORMULA):
-        return value
+def facts_of(estimator: Any) -> dict[str, Any]:
+    """Return what fit and inspect say about a model, for programs."""
+    result = estimator.result_
+    facts: dict[str, Any] = {"estimator": type(estimator).__name__, "task": task_of(estimator)}
+    facts |= {"rows": result.plan.workload.n, "radius": estimator.radius_}
+    facts |= {"status": result.status, "objective": result.objective, "gap": result.gap}
+    facts |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
+    return facts | {"epochs": len(result.history), "representation": result.plan.representation}
+
+
+def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
+    """Write a model that `load_model` and `dfwtrace.load` read."""
+    from dfwtrace.estimators.saving import save
+
+    names, estimator.n_features_in_, *notes = wanted
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
     try:
-        float(value)  # a number such as -1 is harmless
-    except ValueError:
-        return f"'{value}"
-    return value
+        save(estimator, path, dict(zip(Wanted._fields[2:], notes, strict=True)))
+    finally:  # rows come in its order, without names
+        vars(estimator).pop("feature_names_in_", None)
 
 
-def _write_csv(blocks: Blocks, text: TextIO) -> list[str]:
+def load_model(path: Path) -> tuple[Any, Wanted]:
+    """Read a model, without its feature names, and what it takes from files where that is sound."""
+    from dfwtrace import load
+
+    def texts(name: str) -> list[str] | None:
+        value = notes.get(name)
+        sound = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return value if sound else None
+
+    estimator, found = load(path), read_container(path, "model").header.get("notes")
+    notes: dict[str, Any] = found if isinstance(found, dict) else {}
+    names, (d, m) = vars(estimator).pop("feature_names_in_", None), estimator.low_rank_.shape
+    targets, array, first = texts("target_names"), notes.get("array"), notes.get("first_index")
+    return estimator, Wanted(
+        None if names is None else [str(name) for name in names],
+        int(d),
+        texts("target"),
+        targets if "classes_" in vars(estimator) or len(targets or []) == m else None,
+        array if isinstance(array, str) else None,
+        first if type(first) is int and first in (0, 1) else None,
+    )
+
+
+class Scores(NamedTuple):
+    """Scores by their names, the classes or targets with the largest errors, and a warning."""
+
+    values: dict[str, float]
+    worst: list[Worst]
+    warning: str | None = None
+
+    def shown(self) -> list[tuple[str, str]]:
+        """Return the scores for people, shares as percentages."""
+        return [
+            (name, f"{100.0 * value:.1f} %" if name.endswith("accuracy") else number(value))
+            for name, value in self.values.items()
+        ]
+
+    def by_key(self) -> dict[str, float]:
+        """Return the scores under names for programs."""
+        keys = str.maketrans({"²": "2", "-": "_", " ": "_"})
+        return {name.translate(keys).lower(): value for name, value in self.values.items()}
+
+
+def score(estimator: Any, wanted: Wanted, X: Matrix, y: Any, file: str) -> Scores:
+    """Return accuracy and log loss of a classifier, R² and RMSE of a regressor."""
+    classes, width = vars(estimator).get("classes_"), estimator.low_rank_.shape[1]
+    check_kind(y, file, classes, width)
+    if classes is not None:
+        return _score_classes(estimator, X, y)
+    from sklearn.metrics import r2_score, root_mean_squared_error  # only here: it takes a second
+
+    pair = y.reshape(len(y), -1).astype(np.float64), estimator.predict(X).reshape(-1, width)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # R² of a single row is not a number, which says it all
+        r2 = np.atleast_1d(r2_score(*pair, multioutput="raw_values"))
+    errors = np.atleast_1d(root_mean_squared_error(*pair, multioutput="raw_values"))
+    values = {"R²": float(r2.mean()), "RMSE": float(np.sqrt(np.mean(errors**2)))}
+    if width > 1:
+        values["lowest R²"] = float(r2.min())
+    names, order = wanted.target_names, np.argsort(-errors, kind="stable")
+    names = names or [f"target {j}" for j in range(width)]
+    return Scores(values, [Worst(names[j], len(y), float(errors[j])) for j in order])
+
+
+def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
+    from sklearn.utils import gen_batches
+
+    classes = estimator.classes_
+    labels = y.astype(str) if classes.dtype.kind in "OUS" else whole_as_integers(y)
+    place = {label: i for i, label in enumerate(classes.tolist())}
+    numbers = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
+    known, log_loss = numbers >= 0, 0.0
+    right, in_top = np.zeros(len(numbers), bool), np.zeros(len(numbers), bool)
+    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // len(classes))):
+        block, own, here = slice_rows(X, rows.start, rows.stop), numbers[rows], known[rows]
+        logs = estimator.predict_log_proba(block)
+        of_own = logs[np.arange(len(own)), own]
+        log_loss -= float(of_own[here].sum(dtype=np.float64))
+        right[rows] = here & (logs.argmax(axis=1) == own)
+        in_top[rows] = here & ((logs > of_own[:, None]).sum(axis=1) < _TOP)
+    counts = np.bincount(numbers[known], minlength=len(classes))
+    present = np.flatnonzero(counts)
+    recalls = np.bincount(numbers[right], minlength=len(classes))[present] / counts[present]
+    values = {"accuracy": float(right.mean())}
+    if len(classes) > _TOP:
+        values["top-5 accuracy"] = float(in_top.mean())
+    values["balanced accuracy"] = float(recalls.mean()) if recalls.size else float("nan")
+    values["log loss"] = log_loss / known.sum() if known.any() else float("nan")
+    order = np.argsort(recalls, kind="stable")
+    ranked = zip(present[order], recalls[order], strict=True)
+    worst = [Worst(str(classes[c]), int(counts[c]), 1.0 - float(r)) for c, r in ranked]
+    if known.all():
+        return Scores(values, worst)
+    missing, first = int((~known).sum()), str(y[int(np.argmin(known))])
+    rows_with = "row has a label" if missing == 1 else "rows have labels"
+    warning = f"{missing} {rows_with} that the model does not know, such as {first!r}: counted as "
+    return Scores(values, worst, warning + "wrong, and left out of the log loss.")
+
+
+def _predictions(
+    estimator: Any, wanted: Wanted, X: Matrix, proba: bool, top: int | None
+) -> dict[str, Array]:
+    """Return predictions by the names of their columns."""
+    if task_of(estimator) == "regression":
+        width = estimator.low_rank_.shape[1]
+        numbered = ["prediction"] if width == 1 else [f"prediction_{j}" for j in range(width)]
+        values = estimator.predict(X).reshape(-1, width)
+        return dict(zip(wanted.target_names or numbered, values.T, strict=True))
+    if proba:
+        shares = estimator.predict_proba(X)
+        return {f"p_{c}": share for c, share in zip(estimator.classes_, shares.T, strict=True)}
+    if top is None:
+        return {"prediction": estimator.predict(X)}
+    from sklearn.utils import gen_batches
+
+    parts: dict[str, list[Array]] = {}
+    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // len(estimator.classes_))):
+        shares = estimator.predict_proba(slice_rows(X, rows.start, rows.stop))
+        for j, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].T, 1):
+            parts.setdefault(f"class_{j}", []).append(estimator.classes_[best])
+            parts.setdefault(f"probability_{j}", []).append(shares[np.arange(len(best)), best])
+    return {name: np.concatenate(blocks) for name, blocks in parts.items()}
+
+
+def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
     def cell(value: Any) -> Any:
-        value = inert(value)
-        return visible(value) if isinstance(value, str) and text.isatty() else value
+        """Quote text that a spreadsheet would run, and spell out what a terminal would obey."""
+        if not isinstance(value, str):
+            return value
+        if value.startswith(_FORMULA):
+            try:
+                float(value)  # a number such as -1 is harmless
+            except ValueError:
+                value = f"'{value}"
+        return visible(value) if text.isatty() else value
 
-    writer, names = csv.writer(text, lineterminator="\n"), None
-    for block in blocks:
-        if names is None:
-            names = list(block)
-            writer.writerow(map(cell, names))
-        columns = (map(cell, column.tolist()) for column in block.values())
-        writer.writerows(zip(*columns, strict=True))
-    return names or []
-
-
-def _write_csv_file(blocks: Blocks, file: BinaryIO) -> list[str]:
-    with io.TextIOWrapper(file, "utf-8", newline="") as text:
-        return _write_csv(blocks, text)
-
-
-def _write_npy(blocks: Blocks, file: BinaryIO) -> list[str]:
-    found = list(blocks)
-    names = list(found[0])
-    stacked = np.concatenate([np.column_stack(list(block.values())) for block in found])
-    array = stacked if len(names) > 1 else stacked[:, 0]
-    np.save(file, array.astype(str) if array.dtype.kind == "O" else array, allow_pickle=False)
-    return names
-
-
-def _write_parquet(blocks: Blocks, file: BinaryIO) -> list[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    tables = (pa.table(block) for block in blocks)
-    first = next(tables)
-    with pq.ParquetWriter(file, first.schema) as writer:
-        for table in chain([first], tables):
-            writer.write_table(table)
-    return list(first.column_names)
-
-
-_WRITERS = {".csv": _write_csv_file, ".npy": _write_npy, ".parquet": _write_parquet}
-
-
-def _worst_line(found: Scores, classifies: bool) -> list[tuple[str, str]]:
-    """The three classes or targets with the largest errors."""
-    worst = [entry for entry in found.worst[:3] if entry.error != 0.0]
-    if len(found.worst) < 2 or not worst:
-        return []
-    shown = [
-        f"{word(entry.name)} ({100.0 * entry.error:.1f} % wrong of {entry.count} rows)"
-        if classifies
-        else f"{word(entry.name)} (RMSE {number(entry.error)})"
-        for entry in worst
-    ]
-    return [("worst", ", ".join(shown))]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(cell, columns))
+    for start in range(0, len(next(iter(columns.values()))), _ROWS_AT_ONCE):
+        parts = (column[start : start + _ROWS_AT_ONCE] for column in columns.values())
+        writer.writerows(zip(*(map(cell, part.tolist()) for part in parts), strict=True))

@@ -6,16 +6,13 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from dfwtrace import SparkEngine
 from dfwtrace.cli.data import Wanted
-from dfwtrace.cli.fit import estimator_for, run_fit
 from dfwtrace.cli.guard import CommandError, arm, sentence_of
-from dfwtrace.cli.models import Model
-from dfwtrace.cli.output import Output
 from dfwtrace.data.columns import choose
 from dfwtrace.engines.spark.session import find_session
 
@@ -24,23 +21,16 @@ _CALM = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"
 
 
 def fit_frame(
-    path: str,
-    master: str | None,
-    columns: Mapping[str, Any],
-    dtype: str | None,
-    task: str,
-    parameters: dict[str, Any],
-    output: Output,
-    verbose: bool,
-) -> tuple[Model, str]:
-    """Read a path with Spark and fit it there; the model, and a line about the data."""
+    path: str, master: str | None, columns: Any, dtype: str | None, task: str, given: Any, fit: Any
+) -> tuple[Any, Wanted, str]:
+    """Read a path with Spark and fit it there; return the model, its names, and the source."""
     if columns["target"] is None:
         raise CommandError("--target is missing: which column is it?")
     with session(master) as spark:
         frame = read_frame(spark, path)
         choice = choose(frame.columns, file=path, **columns)
         task = judge_frame(frame, choice.targets, task)
-        if task == "classification" and "radii" in parameters:
+        if task == "classification" and "radii" in given:
             raise CommandError(
                 "--radius is missing: cross-validation of a classification does not run on Spark."
             )
@@ -49,27 +39,21 @@ def fit_frame(
         # One column by itself may hold arrays or vectors.
         features = choice.features[0] if len(choice.features) == 1 else choice.features
         label = choice.targets[0] if len(choice.targets) == 1 else choice.targets
-        jobs = parameters["n_jobs"]
-        workers = jobs if jobs is not None and jobs > 0 else None
-        engine = SparkEngine(spark, parameters["n_shards"] or 8, workers)
-        estimator = estimator_for(task, parameters, engine)
-        rows = (frame, label, choice.weight)
-        run_fit(estimator, task, rows, parameters, output, verbose, features=features)
+        workers = given["n_jobs"] if (given["n_jobs"] or 0) > 0 else None
+        given = given | {"engine": SparkEngine(spark, given["n_shards"] or 8, workers)}
+        estimator = fit(task, (frame, label, choice.weight), given, features=features)
         estimator.engine = "local"  # the session ends here
-    d, m = estimator.low_rank_.shape
-    names = choice.features
+    (d, m), names = estimator.low_rank_.shape, choice.features
     if len(names) == 1 and d > 1:
         names = [f"{names[0]}[{j}]" for j in range(d)]
     targets = choice.targets if len(choice.targets) in (1, m) else None
-    n = estimator.result_.plan.workload.n
-    wanted = Wanted(names, d, columns["target"], targets)
-    return Model(estimator, wanted), f"{path}: {n} rows, {d} features, read by Spark"
+    source = f"{path}: {estimator.result_.plan.workload.n} rows, {d} features, read by Spark"
+    return estimator, Wanted(names, d, columns["target"], targets), source
 
 
 @contextmanager
 def session(master: str | None) -> Iterator[Any]:
-    """A session on this master, stopped afterwards; without one, as Spark's settings say."""
-    given = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    """Start a session on this master, stopped afterwards; without one, as Spark's settings say."""
     local = master is not None and master.startswith("local")
     if master is None or local:
         # Workers on this machine are this Python, with its packages, and not the first on the path.
@@ -77,7 +61,7 @@ def session(master: str | None) -> Iterator[Any]:
     words = [] if master is None else ["--master", shlex.quote(master)]
     if local:
         words.append("--conf spark.sql.shuffle.partitions=8")  # 200 is for clusters
-    if given is None or master is not None:
+    if master is not None or "PYSPARK_SUBMIT_ARGS" not in os.environ:
         submit = " ".join([*words, _CALM, "--name dfwtrace pyspark-shell"])
         os.environ["PYSPARK_SUBMIT_ARGS"] = submit
     try:
@@ -87,10 +71,6 @@ def session(master: str | None) -> Iterator[Any]:
     except Exception as error:
         where = "" if master is None else f" on {master}"
         raise CommandError(f"Spark does not start{where}: {sentence_of(error)}", 1) from error
-    finally:
-        os.environ.pop("PYSPARK_SUBMIT_ARGS")
-        if given is not None:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = given
     if threading.current_thread() is threading.main_thread():
         arm()  # Spark has put its own handler of Ctrl-C there
     try:
@@ -100,7 +80,7 @@ def session(master: str | None) -> Iterator[Any]:
 
 
 def read_frame(spark: Any, path: str) -> Any:
-    """CSV by its name, Parquet otherwise."""
+    """Read CSV by its name, Parquet otherwise."""
     from pyspark.errors import AnalysisException
 
     try:
@@ -113,7 +93,7 @@ def read_frame(spark: Any, path: str) -> Any:
 
 
 def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
-    """The task that a target column asks for; by the rule for files, see `is_classification`."""
+    """Return the task of a target column; by the rule for files, see `is_classification`."""
     kind = frame.schema[targets[0]].dataType.simpleString()
     several = len(targets) > 1 or kind.startswith("array") or kind == "vector"
     if asked == "classification" and several:
