@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.spark.tallies import Tally, plain
+from tests.engines.spark.programs import RowSums, plain
 
 import dfwtrace as dt
 from dfwtrace.setup import Examiner
@@ -50,7 +50,7 @@ def test_a_sort_whose_cuts_move_is_refused(spark: Any) -> None:
         looked_through = engine.survey(rows, "x", None, plain)
         assert len(looked_through.counts) == 2
         with pytest.raises(dt.RowsChangedError, match=r"partition \d had \d+ rows and now has"):
-            engine.start(Tally(), looked_through)
+            engine.start(RowSums(), looked_through)
     finally:
         spark.conf.unset(name)
 
@@ -67,4 +67,4 @@ def test_rows_that_get_fewer_are_noticed(spark: Any, tmp_path: Path) -> None:
     rows = engine.survey(frame, "id", None, plain)
     fewer.touch()
     with pytest.raises(dt.RowsChangedError, match="had 6 rows and now has 5: persist the DataF"):
-        engine.start(Tally(), rows)
+        engine.start(RowSums(), rows)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.clusters import executor_pids, kill
-from tests.engines.spark.runs import active_jobs, ctrl_c, persisted, wait_until
-from tests.engines.spark.tallies import (
+from tests.engines.spark.programs import (
     D,
     FailsWhile,
     M,
+    RowSums,
     Sleeper,
-    Tally,
     labelled,
     labelled_frame,
     plain,
     rounds,
     some_rows,
 )
+from tests.engines.spark.runs import active_jobs, ctrl_c, persisted, wait_until
 
 import dfwtrace as dt
 from dfwtrace.rows import ArrayRows
@@ -49,7 +49,7 @@ def test_the_users_own_error_comes_with_its_traceback(spark: SparkSession, tmp_p
 def test_a_task_that_fails_once_changes_no_bit(spark: SparkSession, tmp_path: Path) -> None:
     flag = tmp_path / "fail"
     rows = some_rows()
-    here = dt.LocalEngine(2).start(Tally(), rows)
+    here = dt.LocalEngine(2).start(RowSums(), rows)
     there = dt.SparkMapReduceEngine(spark, 2).start(FailsWhile(flag, once=True), rows)
     for workers in (here, there):
         workers.build("build", 0.5)
@@ -65,8 +65,8 @@ def test_a_task_that_fails_once_changes_no_bit(spark: SparkSession, tmp_path: Pa
 @pytest.mark.usefixtures("nothing_left")
 def test_lost_states_are_made_again(spark: SparkSession) -> None:
     rows = some_rows()
-    here = dt.LocalEngine(2).start(Tally(), rows)
-    there = dt.SparkMapReduceEngine(spark, 2, max_restarts=1).start(Tally(), rows)
+    here = dt.LocalEngine(2).start(RowSums(), rows)
+    there = dt.SparkMapReduceEngine(spark, 2, max_restarts=1).start(RowSums(), rows)
     for workers in (here, there):
         workers.build("build", 0.5)
         workers.apply("add", 1.0)
@@ -121,7 +121,7 @@ def test_rows_that_change_are_noticed(spark: SparkSession, tmp_path: Path) -> No
     frame = spark.range(0, 20, 1, 2).mapInArrow(read, "value double")
     engine = dt.SparkMapReduceEngine(spark, n_shards=3)
     rows = engine.survey(frame, ["value"], None, plain)
-    workers = engine.start(Tally(), rows)
+    workers = engine.start(RowSums(), rows)
     workers.build("build", 0.0)
     flag.touch()
     lose_blocks(spark)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 D, M = 9, 4
 
 
-class Tally:
+class RowSums:
     """A program on sums of rows, small enough that a round costs what Spark costs."""
 
     def build(self, shard: Shard, start: float) -> Any:
@@ -38,8 +38,8 @@ class Tally:
         return np.array([float(shard.n_rows)])
 
 
-class FailsWhile(Tally):
-    """Fails as long as a file is there; if told so, it takes the file away."""
+class FailsWhile(RowSums):
+    """Fails as long as a file is there; with `once`, it takes the file away."""
 
     def __init__(self, flag: Path, once: bool) -> None:
         self.flag, self.once = flag, once
@@ -52,7 +52,7 @@ class FailsWhile(Tally):
         return super().add(state, more)
 
 
-class Sleeper(Tally):
+class Sleeper(RowSums):
     """Says that it has begun, and does not end."""
 
     def __init__(self, begun: Path) -> None:
