@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.engines.spark import runs, tallies
+from tests.engines.spark import programs, runs
 from tests.engines.spark.runs import (
     active_jobs,
     broadcast_files,
@@ -25,7 +25,7 @@ def by_value(by_value: None) -> None:
     """Workers cannot import the modules that tests share either."""
     from pyspark import cloudpickle
 
-    for module in (runs, tallies):
+    for module in (runs, programs):
         cloudpickle.register_pickle_by_value(module)
 
 

@@ -103,7 +103,7 @@ def marking(frame: Any, mark: Path) -> Any:
 
 
 @contextlib.contextmanager
-def told(spark: Any, settings: dict[str, str]) -> Iterator[None]:
+def with_settings(spark: Any, settings: dict[str, str]) -> Iterator[None]:
     """Let a session say that it has been started with these settings."""
     conf = spark.sparkContext._conf
     for name, value in settings.items():

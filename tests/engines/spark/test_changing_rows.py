@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dfwtrace.setup import Examiner
-from tests.engines.spark.tallies import Tally, plain
+from tests.engines.spark.programs import RowSums, plain
 
 import dfwtrace as dt
 from dfwtrace.tasks import ShardProgram
@@ -33,7 +32,7 @@ def test_labels_that_grow_after_the_first_look_are_noticed(
 
     frame = spark.range(0, 12, 1, 2).mapInArrow(read, "x double, label long")
     engine, task = engine_of(spark, 4), dt.Multinomial()
-    rows = engine.survey(frame, "x", "label", Examiner(task))
+    rows = engine.survey(frame, "x", "label", task.examine)
     assert rows.facts.shape == (1, 3)
     grown.touch()
     with pytest.raises(dt.RowsChangedError, match=r"W would have to be \(1, 4003\)"):
@@ -50,7 +49,7 @@ def test_a_sort_whose_cuts_move_is_refused(spark: Any) -> None:
         looked_through = engine.survey(rows, "x", None, plain)
         assert len(looked_through.counts) == 2
         with pytest.raises(dt.RowsChangedError, match=r"partition \d had \d+ rows and now has"):
-            engine.start(Tally(), looked_through)
+            engine.start(RowSums(), looked_through)
     finally:
         spark.conf.unset(name)
 
@@ -67,4 +66,4 @@ def test_rows_that_get_fewer_are_noticed(spark: Any, tmp_path: Path) -> None:
     rows = engine.survey(frame, "id", None, plain)
     fewer.touch()
     with pytest.raises(dt.RowsChangedError, match="had 6 rows and now has 5: persist the DataF"):
-        engine.start(Tally(), rows)
+        engine.start(RowSums(), rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from tests.clusters import driver_pid, executor_pids, python_worker_pids
-from tests.engines.spark.tallies import D, M, assert_same_rounds
+from tests.engines.spark.programs import D, M, assert_same_rounds
 
 import dfwtrace as dt
 from dfwtrace.data.rows import ArrayRows, Examined

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engines.spark.programs import plain
 from tests.engines.spark.runs import N_SHARDS, active_jobs, ctrl_c, our_threads, wait_until
-from tests.engines.spark.tallies import plain
 
 import dfwtrace as dt
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from dfwtrace.setup import Examiner
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engines.spark.runs import assert_same_bits, broadcast_files, persisted
-from tests.engines.spark.tallies import (
-    Tally,
+from tests.engines.spark.programs import (
+    RowSums,
     assert_same_rounds,
     labelled,
     labelled_frame,
     some_rows,
 )
+from tests.engines.spark.runs import assert_same_bits, broadcast_files, persisted
 
 import dfwtrace as dt
 from dfwtrace.engines import Engine
@@ -50,7 +49,7 @@ def test_arrays_give_the_bits_of_one_process(
 def test_a_frame_gives_the_bits_of_one_process(spark: SparkSession, n: int, dtype: Any) -> None:
     X, y = labelled(n, dtype)
     task, engine = dt.Multinomial(), dt.SparkMapReduceEngine(spark, n_shards=5)
-    rows = engine.survey(labelled_frame(spark, X, y), "features", "label", Examiner(task))
+    rows = engine.survey(labelled_frame(spark, X, y), "features", "label", task.examine)
     assert_same_rounds(task, engine, rows, X, y)
 
 
@@ -105,8 +104,8 @@ def test_the_accelerated_solver_gives_the_bits_of_one_process(spark: Any) -> Non
 
 def test_many_epochs_leave_lineage_and_storage_flat(spark: SparkSession) -> None:
     rows, n = some_rows(), 60
-    here = dt.LocalEngine(1).start(Tally(), rows)
-    there = dt.SparkMapReduceEngine(spark, n_shards=1).start(Tally(), rows)
+    here = dt.LocalEngine(1).start(RowSums(), rows)
+    there = dt.SparkMapReduceEngine(spark, n_shards=1).start(RowSums(), rows)
     before = broadcast_files(spark)
     for workers in (here, there):
         workers.build("build", 1.0)
@@ -126,7 +125,7 @@ def test_many_epochs_leave_lineage_and_storage_flat(spark: SparkSession) -> None
 
 @pytest.mark.usefixtures("nothing_left")
 def test_before_the_first_build_rounds_are_on_the_shards(spark: SparkSession) -> None:
-    workers = dt.SparkMapReduceEngine(spark, n_shards=5).start(Tally(), some_rows(3))
+    workers = dt.SparkMapReduceEngine(spark, n_shards=5).start(RowSums(), some_rows(3))
     assert workers.shard_rows == [0, 1, 0, 1, 1]
     np.testing.assert_array_equal(workers.sum("rows"), [3.0])
     assert workers.cost.compute > 0.0
@@ -171,8 +170,8 @@ def test_any_tree_gives_the_bits_of_the_fixed_one(
 @pytest.mark.usefixtures("nothing_left")
 def test_sums_are_added_up_before_they_come_to_the_driver(spark: SparkSession) -> None:
     rows, bytes_of_a_reply = some_rows(40), 2 * 8
-    here = dt.LocalEngine(16).start(Tally(), rows)
-    there = dt.SparkMapReduceEngine(spark, n_shards=16, depth=2).start(Tally(), rows)
+    here = dt.LocalEngine(16).start(RowSums(), rows)
+    there = dt.SparkMapReduceEngine(spark, n_shards=16, depth=2).start(RowSums(), rows)
     for workers in (here, there):
         workers.build("build", 0.1)
     np.testing.assert_array_equal(there.sum("tell"), here.sum("tell"))
@@ -206,7 +205,7 @@ def test_spark_connect_is_refused() -> None:
 
 
 def test_a_program_that_cannot_be_pickled_is_refused_at_once(spark: SparkSession) -> None:
-    class Locked(Tally):
+    class Locked(RowSums):
         def __init__(self) -> None:
             self.lock = threading.Lock()
 

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from dfwtrace.setup import Examiner
 from tests.clusters import executor_pids, kill
-from tests.engines.spark.runs import active_jobs, ctrl_c, persisted, wait_until
-from tests.engines.spark.tallies import (
+from tests.engines.spark.programs import (
     D,
     FailsWhile,
     M,
+    RowSums,
     Sleeper,
-    Tally,
     labelled,
     labelled_frame,
     plain,
     rounds,
     some_rows,
 )
+from tests.engines.spark.runs import active_jobs, ctrl_c, persisted, wait_until
 
 import dfwtrace as dt
 from dfwtrace.data.rows import ArrayRows
@@ -49,7 +48,7 @@ def test_the_users_own_error_comes_with_its_traceback(spark: SparkSession, tmp_p
 def test_a_task_that_fails_once_changes_no_bit(spark: SparkSession, tmp_path: Path) -> None:
     flag = tmp_path / "fail"
     rows = some_rows()
-    here = dt.LocalEngine(2).start(Tally(), rows)
+    here = dt.LocalEngine(2).start(RowSums(), rows)
     there = dt.SparkMapReduceEngine(spark, 2).start(FailsWhile(flag, once=True), rows)
     for workers in (here, there):
         workers.build("build", 0.5)
@@ -65,8 +64,8 @@ def test_a_task_that_fails_once_changes_no_bit(spark: SparkSession, tmp_path: Pa
 @pytest.mark.usefixtures("nothing_left")
 def test_lost_states_are_made_again(spark: SparkSession) -> None:
     rows = some_rows()
-    here = dt.LocalEngine(2).start(Tally(), rows)
-    there = dt.SparkMapReduceEngine(spark, 2, max_restarts=1).start(Tally(), rows)
+    here = dt.LocalEngine(2).start(RowSums(), rows)
+    there = dt.SparkMapReduceEngine(spark, 2, max_restarts=1).start(RowSums(), rows)
     for workers in (here, there):
         workers.build("build", 0.5)
         workers.apply("add", 1.0)
@@ -85,8 +84,8 @@ def test_killed_executors_change_no_bit(local_cluster: SparkSession) -> None:
     X, y = labelled(30)
     task = dt.Multinomial()
     engine = dt.SparkMapReduceEngine(local_cluster, n_shards=3)
-    here = ArrayRows.examined(X, y, Examiner(task))
-    there = engine.survey(labelled_frame(local_cluster, X, y), "features", "label", Examiner(task))
+    here = ArrayRows.examined(X, y, task.examine)
+    there = engine.survey(labelled_frame(local_cluster, X, y), "features", "label", task.examine)
     program = ShardProgram(task.represent("implicit"), (D, M))
     expected = rounds(dt.LocalEngine(3).start(program, here))
     workers = engine.start(program, there)
@@ -121,7 +120,7 @@ def test_rows_that_change_are_noticed(spark: SparkSession, tmp_path: Path) -> No
     frame = spark.range(0, 20, 1, 2).mapInArrow(read, "value double")
     engine = dt.SparkMapReduceEngine(spark, n_shards=3)
     rows = engine.survey(frame, ["value"], None, plain)
-    workers = engine.start(Tally(), rows)
+    workers = engine.start(RowSums(), rows)
     workers.build("build", 0.0)
     flag.touch()
     lose_blocks(spark)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.clusters import Sessions
+from tests.engines.spark.programs import RowSums, plain, some_rows
 from tests.engines.spark.runs import (
     N_SHARDS,
     OPTIONS,
@@ -20,7 +21,6 @@ from tests.engines.spark.runs import (
     solve_here,
     wait_until,
 )
-from tests.engines.spark.tallies import Tally, plain, some_rows
 
 import dfwtrace as dt
 from dfwtrace.engines.spark.session import BackgroundJob, Cluster
@@ -75,7 +75,7 @@ def test_the_time_to_read_a_data_frame_does_not_count(four: Any, tmp_path: Path)
     frame = four.range(0, 8, 1, 2).mapInArrow(read, "id long")
     rows = engine.survey(frame, "id", None, plain)
     slow.touch()
-    workers = engine.start(Tally(), rows)
+    workers = engine.start(RowSums(), rows)
     np.testing.assert_array_equal(workers.sum("rows"), [8.0])
     workers.close()
 
@@ -85,7 +85,7 @@ def test_a_session_that_is_stopped_ends_runs_and_begins_none(
 ) -> None:
     frame = marking(frame_of(four, *classes), tmp_path / "read")
     engine, map_reduce = dt.SparkEngine(four, N_SHARDS, 2), dt.SparkMapReduceEngine(four, 2)
-    workers = map_reduce.start(Tally(), some_rows())
+    workers = map_reduce.start(RowSums(), some_rows())
 
     def stop(W: Any, record: dict[str, Any]) -> None:
         sessions.stop()
@@ -97,7 +97,7 @@ def test_a_session_that_is_stopped_ends_runs_and_begins_none(
     workers.close()
     wait_until(lambda: our_threads() == [])
     with pytest.raises(RuntimeError, match="SparkContext has been stopped"):
-        map_reduce.start(Tally(), some_rows())
+        map_reduce.start(RowSums(), some_rows())
     for other in (engine, map_reduce):
         with pytest.raises(RuntimeError, match="SparkContext has been stopped"):
             dt.solve(dt.Multinomial(), *classes, engine=other, **OPTIONS)

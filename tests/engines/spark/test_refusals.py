@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.spark.runs import N_SHARDS, frame_of, marking, told
+from tests.engines.spark.runs import N_SHARDS, frame_of, marking, with_settings
 
 import dfwtrace as dt
 
@@ -56,7 +56,7 @@ def test_what_the_cluster_cannot_do_is_refused_before_the_rows_are_read(
         with pytest.raises(ValueError, match="n_workers is 5, but the cluster can run only 2 task"):
             dt.solve(dt.Multinomial(), *data, engine=many, **columns)
         with (
-            told(spark, {"spark.dynamicAllocation.enabled": "true"}),
+            with_settings(spark, {"spark.dynamicAllocation.enabled": "true"}),
             pytest.raises(RuntimeError, match=r"spark\.dynamicAllocation\.enabled must be false"),
         ):
             dt.solve(dt.Multinomial(), *data, engine=dt.SparkEngine(spark), **columns)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.clusters import JAVA_OPTIONS
-from tests.engines.spark.runs import told
+from tests.engines.spark.runs import with_settings
 
 import dfwtrace as dt
 from dfwtrace.engines import is_frame
@@ -149,7 +149,7 @@ def test_the_settings_name_the_python_of_the_workers(
     Cluster(spark)
     assert context.pythonExec == "python3"  # PYSPARK_PYTHON is set for the tests
     monkeypatch.delenv("PYSPARK_PYTHON")
-    with told(spark, {"spark.pyspark.python": "/opt/python"}):
+    with with_settings(spark, {"spark.pyspark.python": "/opt/python"}):
         Cluster(spark)
     assert context.pythonExec == "/opt/python"
     Cluster(spark)
@@ -190,7 +190,7 @@ def test_processors_are_those_of_the_tasks_that_run_at_once(spark: Any) -> None:
     for engine in (dt.SparkEngine, dt.SparkMapReduceEngine):
         assert [engine(spark, n_shards).n_jobs for n_shards in (1, 2, 8)] == [1, 2, 2]
     assert dt.SparkEngine(spark, 8, n_workers=1).n_jobs == 1
-    with told(spark, {"spark.task.cpus": "3"}):
+    with with_settings(spark, {"spark.task.cpus": "3"}):
         assert dt.SparkEngine(spark, 8).n_jobs == 6
 
 
@@ -214,7 +214,7 @@ def test_processors_are_those_of_the_tasks_that_run_at_once(spark: Any) -> None:
 def test_executors_are_waited_for_that_the_settings_promise(
     spark: Any, settings: dict[str, str], wanted: int
 ) -> None:
-    with told(spark, settings):
+    with with_settings(spark, settings):
         assert Cluster(spark)._expected_slots() == wanted
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
-from dfwtrace.setup import Examiner
 from pyspark.ml.linalg import Vectors
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
@@ -136,7 +135,7 @@ def test_a_task_that_makes_rows_uneven_is_refused(examine: Any, name: str) -> No
 
 
 def test_a_tasks_own_refusal_keeps_its_type_and_gets_the_column() -> None:
-    labels = Examiner(dt.Multinomial())
+    labels = dt.Multinomial().examine
     good, bad = batch_of([[1]], [1]), batch_of([[1]], [-3])
     message = r"^y must hold class labels as integers from 0, got -3 \(column 'y'\)\.$"
     with pytest.raises(ValueError, match=message):
@@ -198,8 +197,8 @@ def test_a_data_frame_is_known_as_its_arrays_are(spark: SparkSession) -> None:
     X, y = rng.standard_normal((30, 4)).astype(np.float32), rng.integers(0, 5, 30)
     rows = [(row.tolist(), int(label), "unused") for row, label in zip(X, y, strict=True)]
     frame = frame_of(spark, rows, "features array<float>, label int, more string", 4)
-    found = survey(frame, None, "label", Examiner(dt.Multinomial()))
-    expected = ArrayRows.examined(X, y, Examiner(dt.Multinomial())).facts
+    found = survey(frame, None, "label", dt.Multinomial().examine)
+    expected = ArrayRows.examined(X, y, dt.Multinomial().examine).facts
     assert asdict(found.facts) == asdict(expected)
     assert sum(found.counts) == 30
     assert len(found.counts) == 4

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dfwtrace.setup import Examiner
 
 import dfwtrace as dt
 from dfwtrace.data.rows import ArrayRows, Examined
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 D, M = 9, 4
 
 
-class Tally:
+class RowSums:
     """A program on sums of rows, small enough that a round costs what Spark costs."""
 
     def build(self, shard: Shard, start: float) -> Any:
@@ -38,8 +37,8 @@ class Tally:
         return np.array([float(shard.n_rows)])
 
 
-class FailsWhile(Tally):
-    """Fails as long as a file is there; if told so, it takes the file away."""
+class FailsWhile(RowSums):
+    """Fails as long as a file is there; with `once`, it takes the file away."""
 
     def __init__(self, flag: Path, once: bool) -> None:
         self.flag, self.once = flag, once
@@ -52,7 +51,7 @@ class FailsWhile(Tally):
         return super().add(state, more)
 
 
-class Sleeper(Tally):
+class Sleeper(RowSums):
     """Says that it has begun, and does not end."""
 
     def __init__(self, begun: Path) -> None:
@@ -103,7 +102,7 @@ def rounds(workers: Workers, after_update: Callable[[], None] = lambda: None) ->
 def assert_same_rounds(task: Any, engine: Engine, rows: Any, X: Any, y: Any) -> None:
     form = task.represent("implicit") if isinstance(task, dt.ScoresTask) else task
     program = ShardProgram(form, (D, M))
-    here = ArrayRows.examined(X, y, Examiner(task))
+    here = ArrayRows.examined(X, y, task.examine)
     expected = rounds(dt.LocalEngine(engine.n_shards).start(program, here))
     found = rounds(engine.start(program, here if rows is None else rows))
     for one, other in zip(found, expected, strict=True):
