@@ -23,7 +23,6 @@ from dfwtrace.validation import as_floating
 def read_arrays(
     path: Path,
     kind: str,
-    *,
     target: Names = None,
     features: Names = None,
     weight: str | None = None,
@@ -90,7 +89,7 @@ def _only(given: Names, file: str) -> str | None:
 def _array(archive: NpzFile[Any] | None, name: str, path: Path) -> Array:
     """Return an array of the archive, or of a separate .npy file."""
     if archive is not None and (name in archive or not name.endswith(".npy")):
-        require(list(archive), name, path.name, "array")
+        require(list(archive), [name], path.name, "array")
         return np.asarray(archive[name])
     other = Path(name) if Path(name).exists() else path.parent / name
     if other.suffix != ".npy":

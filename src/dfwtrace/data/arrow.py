@@ -47,12 +47,9 @@ class ArrowPart:
         files = pa.fs.LocalFileSystem(use_mmap=kind == "arrow")
         with reading(path, self._what):
             self._fragment = form.make_fragment(str(path), filesystem=files)
-            self._schema = self._fragment.physical_schema
-            self.names: list[str] = list(self._schema.names)  # decoded now: may not be UTF-8
-
-    def types(self, names: list[str], text: str | None) -> Types:
-        """Return the types of columns."""
-        return {name: self._schema.field(name).type for name in names}
+            schema = self._fragment.physical_schema
+            check_unique(schema.names, path.name)  # decoded now: may not be UTF-8
+        self.types = dict(zip(schema.names, schema.types, strict=True))
 
     def batches(self, types: Types, rows: int) -> Iterator[pa.RecordBatch]:
         """Read columns in this order, a number of rows at a time."""
@@ -83,18 +80,17 @@ class CsvPart:
         # A block has room for many rows, also if they are long.
         self._block = min(max(1 << 20, 256 * len(header)), 256 << 20)
         with reading(path, _CSV), self._open() as reader:
-            self._schema = reader.schema
-            self.names = [name.strip() for name in self._schema.names]
+            schema = reader.schema
+            names = [name.strip() for name in schema.names]
         # A frame without names is saved with 0, 1, 2, ... for them.
-        distinct = len({name for name in self.names if name.isdigit()})
-        if distinct < len(self.names) and all(re.match(_NUMBER, name) for name in self.names):
+        distinct = len({name for name in names if name.isdigit()})
+        if distinct < len(names) and all(re.match(_NUMBER, name) for name in names):
             raise DataFileError(f"{path} has no header: its first line holds numbers, not names.")
-
-    def types(self, names: list[str], text: str | None) -> Types:
-        """Return the types to read columns as: numbers, but one may be text."""
-        inferred = dict(zip(self.names, self._schema.types, strict=True))
-        types = {n: pa.bool_() if inferred[n] == pa.bool_() else pa.float64() for n in names}
-        return types | ({text: pa.string()} if text in types else {})
+        check_unique(names, path.name)
+        self._raw = dict(zip(names, schema.names, strict=True))
+        # What is whole in the first block may have fractions in the next.
+        each = [kind if kind == pa.bool_() else pa.float64() for kind in schema.types]
+        self.types = dict(zip(names, each, strict=True))
 
     def batches(self, types: Types, rows: int) -> Iterator[pa.RecordBatch]:
         """Read columns block by block, whatever the number of rows."""
@@ -113,17 +109,16 @@ class CsvPart:
         """Count the rows of a short file; else estimate them from the length of the first ones."""
         if self._estimate is not None:
             return self._estimate, False
-        return sum(b.num_rows for b in self.batches({self.names[0]: pa.binary()}, 0)), True
+        return sum(b.num_rows for b in self.batches({next(iter(self.types)): pa.binary()}, 0)), True
 
     def _open(self, types: Types | None = None) -> pa.csv.CSVStreamingReader:
         """Open the file; with types, it gets a last row of nothing, which an open quote hides."""
         stream = pa.input_stream(str(self.path), compression=self._codec)
         options = None
         if types is not None:
-            raw = dict(zip(self.names, self._schema.names, strict=True))  # with spaces around
-            typed = {raw[name]: kind for name, kind in types.items()}
+            typed = {self._raw[name]: kind for name, kind in types.items()}
             options = pa.csv.ConvertOptions(column_types=typed, include_columns=list(typed))
-            end = iter(["\n" + self._separator.join(['""'] * len(self.names)) + "\n"])
+            end = iter(["\n" + self._separator.join(['""'] * len(self.types)) + "\n"])
             stream = pa.TransformInputStream(
                 stream, lambda data: data if len(data) else next(end, "").encode()
             )
@@ -142,7 +137,7 @@ class CsvPart:
         bad = re.search(r"column #(\d+): Row #(\d+): .*?: (.*)", reason, re.DOTALL)
         if bad is None:
             return None
-        place = (self.path.name, self.names[int(bad[1])], int(bad[2]) - 2)
+        place = (self.path.name, list(self.types)[int(bad[1])], int(bad[2]) - 2)
         value = bad[3].removeprefix("invalid value '").removesuffix("'").strip()
         if value == "invalid UTF8 data":
             return bad_value(*place, "is not in UTF-8")
@@ -154,19 +149,19 @@ class ArrowTable:
 
     def __init__(self, path: Path, kind: str, files: list[Path]) -> None:
         self.name = path.name
-        self._parts = [CsvPart(f) if kind == "csv" else ArrowPart(f, kind) for f in files]
-        for part in self._parts:
-            check_unique(part.names, part.path.name)
-        self.columns = self._parts[0].names
+        self.parts = [CsvPart(f) if kind == "csv" else ArrowPart(f, kind) for f in files]
+        self.columns = list(self.parts[0].types)
 
     def read(self, choice: Choice, spill: Path | None = None, enough: int | None = None) -> Table:
         """Read the chosen columns in this order, until a batch brings `enough` rows."""
         wanted = [*choice.features, *choice.targets, *filter(None, [choice.weight])]
         text = choice.targets[0] if len(choice.targets) == 1 else None
-        for part in self._parts:
-            for name in sorted(set(wanted) - set(part.names), key=wanted.index)[:1]:
-                require(part.names, name, part.path.name)
-        types = [part.types(wanted, text) for part in self._parts]
+        types: list[Types] = []
+        for part in self.parts:
+            require(list(part.types), wanted, part.path.name)
+            types.append({name: part.types[name] for name in wanted})
+            if text is not None and isinstance(part, CsvPart):
+                types[-1][text] = pa.string()
         plain = {_numbers(each[name])[0] for each in types for name in choice.features}
         dtype = as_floating(np.empty(0, np.result_type(np.bool_, *plain))).dtype
         widths: dict[str, int] = {}  # of columns of lists; 0 for plain ones
@@ -190,7 +185,12 @@ class ArrowTable:
                 block = np.concatenate(sides, axis=1, dtype=dtype)
                 check_finite(block, _spread(choice.features, widths), file, first)
                 yield block
-            targets.extend(self._target(name, kept[name], name == text) for name in choice.targets)
+            for name in choice.targets:
+                if len({piece.dtype.kind == "U" for piece in kept[name]}) > 1:
+                    raise DataFileError(f"column {name!r} of {self.name} holds text in some files.")
+                targets.append(np.concatenate(kept[name]))
+            if text is not None and isinstance(self.parts[0], CsvPart):
+                targets[0] = _parse_target(targets[0], self.name, text)
 
         X = _stacked(blocks()) if spill is None else _spilled(blocks(), spill)
         labels, y = _spread(choice.targets, widths), None
@@ -200,17 +200,12 @@ class ArrowTable:
         source = table.describe(self.name, X, labels)
         return Table(X, y, _spread(choice.features, widths), labels or None, source, weight)
 
-    def count(self) -> tuple[int, bool]:
-        """Return the number of rows, and whether it is exact."""
-        rows, exact = zip(*(part.count() for part in self._parts), strict=True)
-        return sum(rows), all(exact)
-
     def _batches(
         self, types: list[Types], enough: int | None
     ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
         """Yield each batch that has rows, with its file and its first row there."""
         seen = 0
-        for part, kinds in zip(self._parts, types, strict=True):
+        for part, kinds in zip(self.parts, types, strict=True):
             before, numbers = seen, sum(_numbers(kind)[1] for kind in kinds.values())
             rows = max(1, min(_VALUES_AT_ONCE // numbers, enough or 65_536))
             for batch in part.batches(kinds, rows):
@@ -221,14 +216,6 @@ class ArrowTable:
                     return
         if not seen:
             raise DataFileError(f"{self.name} has no rows.")
-
-    def _target(self, name: str, pieces: list[Array], alone: bool) -> Array:
-        """Return one column of targets, from all batches."""
-        if len({piece.dtype.kind == "U" for piece in pieces}) > 1:
-            raise DataFileError(f"column {name!r} of {self.name} holds text only in some files.")
-        column = np.concatenate(pieces)
-        parse = alone and isinstance(self._parts[0], CsvPart)
-        return _parse_target(column, self.name, name) if parse else column
 
 
 def _to_array(
@@ -263,10 +250,9 @@ def _to_array(
 
 
 def _parse_target(values: Array, file: str, column: str) -> Array:
-    """Return int64 if all values are whole numbers, else float64, else the text itself.
+    """Return integers, else floats, else the text; whole numbers such as "007" are text too.
 
-    A column of numbers in which some entries are empty or say "NA" has missing values; it does not
-    become text. A column of whole numbers of which some begin with a zero holds codes, and is text.
+    A column of numbers in which some entries are empty or say "NA" does not become text.
     """
     text = pc.utf8_trim_whitespace(pa.array(values))
     number = pc.match_substring_regex(text, _NUMBER)
@@ -317,22 +303,19 @@ def _stacked(blocks: Iterator[Array]) -> Array:
 
 def _spilled(blocks: Iterator[Array], folder: Path) -> Array:
     """Return a map of a new .npy file in a folder, which grows block by block."""
-    rows, name = 0, ""
+    rows, name, form = 0, "", np.lib.format
     try:
         # Plain writes, not a map: mapped pages would count as this process's memory.
-        with tempfile.NamedTemporaryFile(
-            dir=folder, prefix="features-", suffix=".npy", delete=False
-        ) as file:
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".npy", delete=False) as file:
             name = file.name
             for block in blocks:
                 header = {"descr": block.dtype.str, "fortran_order": False}
-                if not rows:  # numpy leaves room for any number of rows
-                    start = header | {"shape": (0, block.shape[1])}
-                    np.lib.format.write_array_header_2_0(file, start)
+                if not rows:  # numpy leaves room for any number of them
+                    form.write_array_header_2_0(file, header | {"shape": (0, block.shape[1])})
                 file.write(np.ascontiguousarray(block).data)
                 rows += len(block)
             file.seek(0)
-            np.lib.format.write_array_header_2_0(file, header | {"shape": (rows, block.shape[1])})
+            form.write_array_header_2_0(file, header | {"shape": (rows, block.shape[1])})
     except BaseException as error:
         if name:
             os.unlink(name)

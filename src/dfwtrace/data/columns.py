@@ -44,7 +44,7 @@ def choose(
     check_unique(columns, file)
     targets = [] if target is None else matching(columns, target, file)
     if weight is not None:
-        require(columns, weight, file)
+        require(columns, [weight], file)
         if weight in targets:
             raise DataFileError(f"column {weight!r} of {file} cannot be both target and weight.")
     taken = {*targets, weight}
@@ -69,15 +69,19 @@ def check_unique(columns: Sequence[str], file: str) -> None:
             raise DataFileError(f"{file} has {count} columns named {name!r}; names must differ.")
 
 
-def require(known: Sequence[str], name: str, file: str, what: str = "column") -> None:
-    """Refuse a name that a file does not have, with the nearest of those it has."""
-    if name in known:
+def require(known: Sequence[str], wanted: Sequence[str], file: str, what: str = "column") -> None:
+    """Refuse names that a file does not have; a single one with the nearest of those it has."""
+    names = set(known)
+    missing = [name for name in wanted if name not in names]
+    if not missing:
         return
-    close = [other for other in known if other.lower() == name.lower()]
-    close += difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    some = f"it has {', '.join(map(repr, known[:5]))}{', ...' if len(known) > 5 else '.'}"
-    hint = f"did you mean {close[0]!r}?" if close else some
-    raise DataFileError(f"{file} has no {what} {name!r}; {hint}")
+    hint = f"it has {', '.join(map(repr, known[:5]))}{', ...' if len(known) > 5 else '.'}"
+    if len(missing) == 1:
+        close = [name for name in known if name.lower() == missing[0].lower()]
+        close += difflib.get_close_matches(missing[0], known, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}?" if close else hint
+    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    raise DataFileError(f"{file} has no {what} {', '.join(map(repr, missing[:5]))}{more}; {hint}")
 
 
 def matching(
@@ -97,7 +101,7 @@ def matching(
         if item not in columns and any(sign in item for sign in "*?["):
             hits = {name for name in columns if name and fnmatchcase(name, item)} - set(taken)
         else:
-            require(columns, item, file)
+            require(columns, [item], file)
         if item in taken:
             raise DataFileError(
                 f"column {item!r} of {file} cannot be target or weight and feature."

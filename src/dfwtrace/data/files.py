@@ -44,23 +44,16 @@ def read_table(
     Parameters
     ----------
     path : path
-        A file of one of the formats above, or a folder of CSV, Parquet or Arrow files, which are
-        read in the order of their names.
-    target : str or sequence of str, or None
-        Columns: names, shell patterns such as ``"y*"``, comma lists. For .npz the name of an array
-        ("y" if None); for .npy and .npz also the path of a .npy file. svmlight files have theirs.
-    features : str or sequence of str, default=None
-        Columns likewise; all but the target and the weight if None. For .npz the name of an array
-        ("X" if None), which may also be stored in CSR parts: X_data, X_indices, X_indptr, X_shape.
+        A file, or a folder of CSV, Parquet or Arrow files, read in the order of their names.
+    target, features : str or sequence of str, or None
+        Columns: names, shell patterns such as ``"y*"``, comma lists; features are all others if
+        None. For .npz the names of arrays ("y" and "X" if None); X may be in CSR parts: X_data,
+        X_indices, X_indptr and X_shape. For .npy and .npz, a target may be the path of a .npy file.
     weight : str, default=None
         A column, or as for `target`.
     spill : path of a folder, default=None
         For files with columns that do not fit in memory: the features are written batch by batch to
         a new .npy file there, of which X is a memory map. The file is the caller's to remove.
-
-    Returns
-    -------
-    Table
 
     Raises
     ------
@@ -70,7 +63,7 @@ def read_table(
     path = Path(path)
     kind, frame = _open(path)
     if frame is None:
-        return read_arrays(path, kind, target=target, features=features, weight=weight)
+        return read_arrays(path, kind, target, features, weight)
     choice = choose(frame.columns, file=path.name, target=target, features=features, weight=weight)
     return frame.read(choice, None if spill is None else Path(spill))
 
@@ -94,39 +87,30 @@ def read_features(
     path = Path(path)
     kind, frame = _open(path)
     if frame is None:
-        found = read_arrays(
-            path,
-            kind,
-            target=target,
-            features=array if kind == "npz" else None,
-            targets=targets,
-            first_index=first_index,
-        )
+        array = array if kind == "npz" else None
+        found = read_arrays(path, kind, target, array, None, targets, first_index)
         X = found.X
         if kind == "svmlight" and X.shape[1] < n_features:
-            X = sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], n_features))
+            X.resize(X.shape[0], n_features)
     else:
-        columns = names  # of which 'e[3]' may be in a column 'e' of lists
         if names is None:
             columns = choose(frame.columns, file=path.name, target=target).features
-        known = set(frame.columns)
-        each = (n if n in known else re.sub(r"\[\d+\]$", "", n) for n in columns or [])
-        found = frame.read(Choice(list(dict.fromkeys(each)), []))
-        X, held = found.X, found.feature_names or []
-        if names is not None and held != names:
-            for name in sorted(set(names) - set(held), key=names.index)[:1]:
-                require(held, name, path.name)
-            place = {name: j for j, name in enumerate(held)}
+        else:  # 'e[3]' may be in a column 'e' of lists
+            known = set(frame.columns)
+            each = (n if n in known else re.sub(r"\[\d+\]$", "", n) for n in names)
+            columns = list(dict.fromkeys(each))
+        found = frame.read(Choice(columns, []))
+        X, place = found.X, {name: j for j, name in enumerate(found.feature_names or [])}
+        if names is not None and list(place) != names:
+            require(list(place), names, path.name)
             X = np.take(X, [place[name] for name in names], axis=1)
+            found = found._replace(feature_names=names)
         if targets:  # by themselves: a feature may be a target too
             y = frame.read(Choice([], matching(frame.columns, target or "", path.name)))
             found = found._replace(y=y.y, target_names=y.target_names)
-        found = found._replace(feature_names=names or held)
-    if X.shape[1] != n_features:
-        width = X.shape[1]
-        raise DataFileError(
-            f"{path.name} has {width} features, but the model was fitted on {n_features}."
-        )
+    if (width := X.shape[1]) != n_features:
+        problem = f"has {width} features, but the model was fitted on {n_features}"
+        raise DataFileError(f"{path.name} {problem}.")
     return found._replace(X=X)
 
 
@@ -155,7 +139,7 @@ def _survey(path: Path, target: Names, features: Names) -> tuple[Survey, Array |
     kind, frame = _open(path)
     scale, y = 1.0, None
     if frame is None:
-        X, y, *_ = read_arrays(path, kind, target=target, features=features, head=True)
+        X, y, *_ = read_arrays(path, kind, target, features, head=True)
         if kind == "svmlight":
             with path.open("rb") as lines:
                 scale = path.stat().st_size / sum(map(len, islice(lines, FIRST_ROWS)))
@@ -165,7 +149,8 @@ def _survey(path: Path, target: Names, features: Names) -> tuple[Survey, Array |
         X = frame.read(Choice(choice.features, []), enough=1).X
         if choice.targets:
             y = frame.read(Choice([], choice.targets), enough=FIRST_ROWS).y
-        rows, exact = frame.count()
+        counts, certain = zip(*(part.count() for part in frame.parts), strict=True)
+        rows, exact = sum(counts), all(certain)
     width, dtype, asked, columns = X.shape[1], as_floating(X[:0]).dtype, None, 0
     nbytes = rows * width * dtype.itemsize
     if sp.issparse(X):  # a value and a 32-bit column number each, and where each row begins
@@ -199,17 +184,16 @@ def _files(path: Path) -> tuple[str, list[Path]]:
     kinds = {
         file: _FORMATS[end] for file in files for end in _FORMATS if file.name.lower().endswith(end)
     }
-    kinds = {file: kind for file, kind in kinds.items() if not folder or kind in _WITH_COLUMNS}
+    if folder:
+        kinds = {file: kind for file, kind in kinds.items() if kind in _WITH_COLUMNS}
     found = set(kinds.values())
     if not found:
-        what = (
-            f"the folder {path} holds no data files" if folder else f"{path} is of no known format"
-        )
-        known = ", ".join(_FORMATS)
-        raise DataFileError(f"{what}; known are {known}, and folders of files with named columns.")
-    kind = "parquet" if "parquet" in found else found.pop()
-    if kind != "parquet" and found:
+        what = "holds no data files" if folder else "is of no known format"
+        known = f"{', '.join(_FORMATS)}, and folders of files with named columns"
+        raise DataFileError(f"{path} {what}; known are {known}.")
+    if len(found) > 1 and "parquet" not in found:
         raise DataFileError(f"the folder {path} holds files of several formats: separate them.")
+    kind = "parquet" if "parquet" in found else found.pop()
     files = [file for file in files if kinds.get(file) == kind]
     for file in files:
         if not file.is_file():  # a pipe could be read only once, or for ever
