@@ -292,6 +292,14 @@ def test_a_sparse_spread_of_rows_names_the_right_one(tmp_path: Path) -> None:
     assert "column '2' of t.npz is infinite in row 3 " in refusal(tmp_path / "t.npz")
 
 
+def test_an_arrow_stream_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"x": [1.0]})
+    path = tmp_path / "t.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    assert "is not an Arrow file" in refusal(path)
+
+
 def test_features_that_a_model_misses(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("a,b,c\n1,2,3\n")

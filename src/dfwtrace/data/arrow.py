@@ -74,6 +74,8 @@ class CsvPart:
             head = stream.read(4 << 20)
             rows = head.count(b"\n") * raw.size() / max(1, raw.tell())
             self._estimate = max(1, round(rows)) if stream.read(1) else None
+        if b"\0" in head:
+            raise DataFileError(f"{path} is not CSV in UTF-8: it holds bytes that are not text.")
         header = re.split(rb"[\r\n]", head.lstrip(b"\r\n"), maxsplit=1)[0]
         outside_quotes = b"".join(header.split(b'"')[::2])
         self._separator = max(",;\t", key=lambda sign: outside_quotes.count(sign.encode()))
@@ -141,7 +143,7 @@ class CsvPart:
         value = bad[3].removeprefix("invalid value '").removesuffix("'").strip()
         if value == "invalid UTF8 data":
             return bad_value(*place, "is not in UTF-8")
-        return table.not_numeric(*place, value) if value else bad_value(*place, "has no value")
+        return bad_value(*place, "has no value", text=value)
 
 
 class ArrowTable:
@@ -241,7 +243,7 @@ def _to_array(
         raise DataFileError(f"column {name!r} of {file} holds lists, or other files hold them.")
     if column.type in _TEXT:
         if lists or not text:
-            raise table.not_numeric(file, name, first, column[0].as_py())
+            raise bad_value(file, name, first, "holds empty text", text=column[0].as_py())
         return np.array(column.to_pylist(), dtype=np.str_)
     values: Array = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind not in "biuf":

@@ -48,11 +48,10 @@ class Survey(NamedTuple):
 def describe(file: str, X: Matrix, targets: list[str]) -> str:
     """Return the `source` of a table."""
     n, d = X.shape
+    names = f"target{'s'[: len(targets) - 1]} {', '.join(map(repr, targets))}" if targets else ""
+    names = f"{len(targets)} targets" if len(targets) > 3 else names
     line = f"{file}: {n} row{'s'[: n != 1]}, {d} feature{'s'[: d != 1]}"
-    names = ", ".join(map(repr, targets))
-    if len(targets) > 3:
-        return f"{line}, {len(targets)} targets"
-    return f"{line}, target{'s'[: len(targets) - 1]} {names}" if targets else line
+    return f"{line}, {names}" if names else line
 
 
 def is_classification(y: Array) -> bool:
@@ -60,19 +59,11 @@ def is_classification(y: Array) -> bool:
 
     Text and bool are labels, several columns are not. Numbers are if all are whole and the distinct
     ones among the n targets are at most n/2 (each occurs twice, on average) and max(20, n/4).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> is_classification(np.array([0, 1, 1, 0])), is_classification(np.array([0.5, 1.0, 1.0]))
-    (True, False)
     """
-    n = len(y)
     if y.ndim > 1 or y.dtype.kind in "USOb":
         return y.ndim == 1
-    if y.dtype.kind == "f" and not _all_whole(y):
-        return False
-    return bool(np.unique(y).size <= min(n / 2, max(20, n / 4)))
+    few = min(len(y) / 2, max(20, len(y) / 4))
+    return _all_whole(y) and bool(np.unique(y).size <= few)
 
 
 def whole_as_integers(y: Array) -> Array:
@@ -109,17 +100,13 @@ def reading(
         raise explain(str(error)) or DataFileError(sentence) from error
 
 
-def bad_value(file: str, column: str, row: int, problem: str, remark: str = "") -> DataFileError:
-    """Return the error about the first bad value; `row` counts from 0."""
-    remark = remark or "numbering rows from 1 after the header"
+def bad_value(file: str, column: str, row: int, problem: str, text: str = "") -> DataFileError:
+    """Return the error about the first bad value, which may be `text`; `row` counts from 0."""
+    remark = "numbering rows from 1 after the header"
+    if text:
+        shown = text if len(text) <= 40 else text[:37] + "..."
+        problem, remark = f"holds text ({shown!r})", "encode it, or choose others with --features"
     return DataFileError(f"column {column!r} of {file} {problem} in row {row + 1} ({remark}).")
-
-
-def not_numeric(file: str, column: str, row: int, value: str) -> DataFileError:
-    """Return the error about text where a number should be."""
-    shown = value if len(value) <= 40 else value[:37] + "..."
-    remedy = "encode it, or choose other columns with --features"
-    return bad_value(file, column, row, f"holds text ({shown!r})", remedy)
 
 
 def check_finite(block: Matrix, names: list[str] | None, file: str, first_row: int = 0) -> None:
