@@ -81,7 +81,7 @@ class CsvPart:
         self._separator = max(",;\t", key=lambda sign: outside_quotes.count(sign.encode()))
         # A block has room for many rows, also if they are long.
         self._block = min(max(1 << 20, 256 * len(header)), 256 << 20)
-        with reading(path, _CSV), self._open() as reader:
+        with reading(path, _CSV), self._open({}) as reader:
             schema = reader.schema
             names = [name.strip() for name in schema.names]
         # A frame without names is saved with 0, 1, 2, ... for them.
@@ -113,23 +113,20 @@ class CsvPart:
             return self._estimate, False
         return sum(b.num_rows for b in self.batches({next(iter(self.types)): pa.binary()}, 0)), True
 
-    def _open(self, types: Types | None = None) -> pa.csv.CSVStreamingReader:
+    def _open(self, types: Types) -> pa.csv.CSVStreamingReader:
         """Open the file; with types, it gets a last row of nothing, which an open quote hides."""
-        stream = pa.input_stream(str(self.path), compression=self._codec)
-        options = None
-        if types is not None:
-            typed = {self._raw[name]: kind for name, kind in types.items()}
-            options = pa.csv.ConvertOptions(column_types=typed, include_columns=list(typed))
-            end = iter(["\n" + self._separator.join(['""'] * len(self.types)) + "\n"])
-            stream = pa.TransformInputStream(
-                stream, lambda data: data if len(data) else next(end, "").encode()
-            )
+        typed = {self._raw[name]: kind for name, kind in types.items()}
+        end = iter(["\n" + self._separator.join(['""'] * len(self.types)) + "\n"] if types else [])
+        stream = pa.TransformInputStream(
+            pa.input_stream(str(self.path), compression=self._codec),
+            lambda data: data if len(data) else next(end, "").encode(),
+        )
         return pa.csv.open_csv(
             stream,
             # Without threads, which the streaming reader hardly uses, errors name the row.
             read_options=pa.csv.ReadOptions(block_size=self._block, use_threads=False),
             parse_options=pa.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
-            convert_options=options,
+            convert_options=pa.csv.ConvertOptions(column_types=typed, include_columns=list(typed)),
         )
 
     def _explain(self, reason: str) -> DataFileError | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, Matrix
+from dfwtrace._typing import Array, DType, Matrix
 
 #: Rows that are enough to judge targets by.
 FIRST_ROWS = 10_000
@@ -37,7 +37,7 @@ class Survey(NamedTuple):
 
     rows: int
     features: int
-    dtype: np.dtype[Any]  # of X in memory, as are the next two
+    dtype: DType  # of X in memory, as are the next two
     sparse: bool
     nbytes: int
     kind: str | None  # what the first targets ask for: "classification" or "regression"
