@@ -360,8 +360,9 @@ def test_npy_is_mapped(tmp_path: Path, X: Array, y: Array, monkeypatch: Any) -> 
     assert read_table("i.npy", target=None).X.dtype == survey("i.npy").dtype == np.float64
 
 
-@pytest.mark.parametrize("zero_based", [True, False])
-@pytest.mark.parametrize("suffix", ["svm", "libsvm", "svmlight"])
+@pytest.mark.parametrize(
+    ("suffix", "zero_based"), [("svm", True), ("svm", False), ("libsvm", True), ("svmlight", True)]
+)
 def test_svmlight(suffix: str, zero_based: bool, tmp_path: Path, X: Array, y: Array) -> None:
     path = tmp_path / f"t.{suffix}"
     dump_svmlight_file(X.astype(float), y, str(path), zero_based=zero_based)
