@@ -441,3 +441,9 @@ def test_a_spilled_folder_is_never_in_memory(tmp_path: Path) -> None:
     assert kind == "memmap"
     assert same == size
     assert spilled < size / 2
+
+
+def test_long_whole_labels_keep_all_their_digits(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("a,y\n1,9223372036854775806\n2,9223372036854775807\n")
+    assert read_table(path, target="y").y.tolist() == [2**63 - 2, 2**63 - 1]

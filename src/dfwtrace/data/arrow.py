@@ -263,9 +263,11 @@ def _parse_target(values: Array, file: str, column: str) -> Array:
     whole = pc.all(pc.match_substring_regex(text, r"^[+-]?\d+$")).as_py()
     if not numeric or (whole and pc.any(pc.match_substring_regex(text, r"^[+-]?0\d")).as_py()):
         return values
-    whole = whole and pc.max(pc.utf8_length(text)).as_py() <= 18  # 19 digits may be too many
     text = pc.replace_substring_regex(text, r"^\+", "")
-    y: Array = pc.cast(text, pa.int64() if whole else pa.float64()).to_numpy()
+    try:
+        y: Array = pc.cast(text, pa.int64() if whole else pa.float64()).to_numpy()
+    except pa.ArrowInvalid:  # whole numbers beyond 64 bits
+        y = pc.cast(text, pa.float64()).to_numpy()
     check_finite(y, [column], file)
     return y
 
