@@ -22,11 +22,8 @@ class Naive(LMO):
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=100, d=8, m=6, rank=2, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, lmo=dt.lmo.Naive(), epochs=3)
-    >>> [int(numbers) for numbers in result.history.column("numbers_sent")]  # 8 shards · 8 · 6
-    [384, 384, 384]
+    >>> Naive().gathers
+    True
     """
 
     @property

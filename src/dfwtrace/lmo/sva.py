@@ -31,11 +31,8 @@ class SVA(LMO):
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=100, d=8, m=6, rank=2, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, lmo=dt.lmo.SVA(), epochs=3)
-    >>> [int(numbers) for numbers in result.history.column("numbers_sent")]  # 8 shards · (8 + 6)
-    [112, 112, 112]
+    >>> SVA(signs="agreement")
+    SVA(signs='agreement')
     """
 
     signs: str = "largest-entry"
@@ -65,10 +62,7 @@ class SVA(LMO):
 def averaged_pair(
     gradient: GradientOperator, seed: int, signs: str = "largest-entry"
 ) -> tuple[FloatArray, FloatArray]:
-    """Σ_j n_j ε_j (u_j, v_j), both parts at length one, with a sign ε_j for each pair.
-
-    Fixing the signs of u_j and v_j apart could turn u_j v_jᵀ around.
-    """
+    """Σ_j n_j ε_j (u_j, v_j), both parts at length one: one sign ε_j, so that u_j v_jᵀ stays."""
     workers, d = gradient.workers, gradient.shape[0]
     pairs = np.column_stack(workers.gather("local_pair", seed))
     weighted = pairs * np.asarray(workers.shard_rows, dtype=np.float64)
