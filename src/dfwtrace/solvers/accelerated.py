@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from dfwtrace._typing import Memory
-from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.factor_steps import FactorSteps
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Tangent, Value
@@ -21,7 +20,8 @@ from dfwtrace.solvers.projection import ProjectedStep, View, explore, norm_on, o
 
 # Directions explored beyond those of W: this number, and a quarter of W's rank.
 _EXTRA = 8
-# A projected step leaves out directions as long as it keeps this share of what it promises.
+# A projected step leaves out directions as long as it keeps this share of what it promises: far
+# from the optimum there are many, and each of them makes the passes more expensive.
 _SHARE = 0.999
 # It must lower F by this share of what its slope promises; half of it is what L is to ensure.
 _SUFFICIENT = 0.1
@@ -44,38 +44,19 @@ _PATIENCE = 40
 
 def accelerated(problem: Problem, start: Start) -> Iterator[Iterate]:
     """Yield W_1, W_2, … from the start; end early if nothing lowers F beyond its rounding error."""
-    # A memory is read before the first step, where a checkpoint that lacks something is refused.
-    resumed = None if start.memory is None else _Descent(problem, start)
-    return _iterates(resumed, problem, start)
-
-
-def _iterates(resumed: _Descent | None, problem: Problem, start: Start) -> Iterator[Iterate]:
-    descent, W = resumed or _Descent(problem, start), start.W
-    for t in range(start.first, start.epochs):
-        if not descent.step():
-            descent.return_to(W)
-            return
-        iterate = descent.iterate(t + 1)
-        W = iterate.W
-        yield iterate
+    # A memory is read here, and not with the first step: a checkpoint may lack something.
+    return _Descent(problem, start).iterates(start)
 
 
 class _Descent:
-    """Where the run is, and the step from there."""
+    """Where the run is, and the steps from there."""
 
     # What a resumed run must know, beside W and the value there.
     _REMEMBERED = (
-        *("_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain"),
-        *(
-            "_growths",
-            "_wait",
-            "_since_exploration",
-            "_explored_gap",
-            "_last_gap",
-            "_explored_objective",
-        ),
-        *("_without_progress", "_gamma"),
-    )
+        "_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain", "_growths",
+        "_wait", "_since_exploration", "_explored_gap", "_last_gap", "_explored_objective",
+        "_without_progress", "_gamma",
+    )  # fmt: skip
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._target = problem, start.target
@@ -96,21 +77,28 @@ class _Descent:
         self._gamma, self._explorations = 0.0, 0
         if start.memory is not None:
             self._restore(start.memory)
-        elif start.W.rank:
-            self._accept(evaluate_at(problem, start.W), 0.0)
-            self._orthonormal = True
 
-    def iterate(self, epoch: int) -> Iterate:
-        W, (objective, inner), sigma = self._W, self._value, self._sigma
-        how = self._gap(sigma), sigma, self._gamma, self._explorations
-        return Iterate(epoch, W, objective, inner, *how, self.memory)
+    def iterates(self, start: Start) -> Iterator[Iterate]:
+        W = start.W
+        if start.memory is None and W.rank:
+            self._accept(evaluate_at(self._problem, W), 0.0)
+            self._orthonormal = True
+        for t in range(start.first, start.epochs):
+            if not self.step():
+                if self._W is not W:  # trimmed without a step that followed
+                    self._problem.restart(W)
+                return
+            W = self._W
+            (objective, inner), sigma, gamma = self._value, self._sigma, self._gamma
+            how = self._gap, sigma, gamma, self._explorations
+            yield Iterate(t + 1, W, objective, inner, *how, self.memory)
 
     def memory(self) -> Memory:
         """All that the next steps depend on, beside W, the value there and the shards' states."""
         point = self._point
         return {
             "numbers": {name: getattr(self, name) for name in self._REMEMBERED},
-            "point": None if point is None else (point.x, tuple(point.tangent), point.gradient),
+            "point": None if point is None else (point.x, point.tangent, point.gradient),
             "steps": self._steps.memory(),
             "random": self._rng.bit_generator.state,
         }
@@ -123,11 +111,6 @@ class _Descent:
             self._point = BallPoint(x, self._W, Tangent(*tangent), gradient)
         self._steps.restore(memory["steps"])
         self._rng.bit_generator.state = memory["random"]
-
-    def return_to(self, W: LowRankMatrix) -> None:
-        """Have the shards' states at W, which is where the last step ended."""
-        if self._W is not W:  # trimmed without a step that followed
-            self._problem.restart(W)
 
     def step(self) -> bool:
         """One step; False if there is none that is worth it."""
@@ -153,18 +136,18 @@ class _Descent:
         now, at_zero = abs(self._value.objective), abs(self._problem.objective_at_zero)
         return self._problem.precision * max(now, float(np.sqrt(now * at_zero))) / 32.0
 
-    def _gap(self, sigma: float) -> float:
-        """⟨W, G⟩ + μσ: a lower bound of the certified gap where σ is one of σ₁(G)."""
-        return self._value.inner + self._problem.radius * sigma
+    @property
+    def _gap(self) -> float:
+        """⟨W, G⟩ + μσ: a lower bound of the certified gap, since σ is one of σ₁(G)."""
+        return self._value.inner + self._problem.radius * self._sigma
 
     # Exploring
 
     def _exploration_due(self) -> bool:
-        gap = self._gap(self._sigma)
-        reached = gap <= self._target < self._explored_gap
+        reached = self._gap <= self._target < self._explored_gap
         last_chance = self._without_progress == _PATIENCE
         due = last_chance or self._since_exploration >= self._wait
-        return reached or due or gap <= 0.1 * self._explored_gap
+        return reached or due or self._gap <= 0.1 * self._explored_gap
 
     def _better_project(self, view: View) -> bool:
         """Whether a projected step promises more than the last quasi-Newton steps gave, each.
@@ -176,12 +159,12 @@ class _Descent:
         self._spare = step.spare  # so that explorations add up to a subspace iteration
         promised = -step.slope - 0.5 * self._lipschitz * step.squared
         given = (self._explored_objective - self._value.objective) / max(1, self._since_exploration)
-        self._explored_gap, self._since_exploration = self._gap(self._sigma), 0
+        self._explored_gap, self._since_exploration = self._gap, 0
         self._explored_objective = self._value.objective
         self._wait = min(2 * self._wait, _LAST_WAIT)
         # What the passes after it cost, over what they cost now; a few columns make no difference.
         cost_ratio = max(1.0, step.W.rank / (self._W.rank + _EXTRA))
-        settled = self._without_progress > 0 or self._gap(self._sigma) <= self._target
+        settled = self._without_progress > 0 or self._gap <= self._target
         return promised > cost_ratio * given or (
             self._lacks(view) and (settled or cost_ratio < _COST_RATIO)
         )
@@ -189,7 +172,7 @@ class _Descent:
     def _lacks(self, view: View) -> bool:
         """Whether most of the gap comes from directions that W's factors do not have."""
         missing = self._problem.radius * (view.sigma - self._sigma)
-        return missing > 0.5 * max(self._gap(self._sigma), self._target)
+        return missing > 0.5 * max(self._gap, self._target)
 
     def _explore(self) -> View:
         """The gradient in W's span and beyond, until a projected step needs no more directions."""
@@ -232,7 +215,7 @@ class _Descent:
         if point is None or self._sigma == 0.0:
             return
         q = float(point.x @ point.x) / (2.0 * self._problem.radius)
-        rise = 0.01 * max(0.0, self._gap(self._sigma))
+        rise = 0.01 * max(0.0, self._gap)
         mass = min(rise / self._sigma, np.sqrt(2.0 * rise / self._lipschitz))
         change = trimmed(point.x, point.gradient, self._problem.shape, mass * q)
         x = change(point.x)
@@ -250,10 +233,7 @@ class _Descent:
     # Steps
 
     def _projected(self, view: View) -> ProjectedStep:
-        """The projection of W - G/L, but for directions that it gains little from.
-
-        Far from the optimum there are many, and each of them makes the passes more expensive.
-        """
+        """The projection of W - G/L, but for directions that it gains little from."""
         return view.step(self._lipschitz, self._problem.radius, _SHARE)
 
     def _projected_step(self, view: View) -> bool:
@@ -274,7 +254,8 @@ class _Descent:
                 return False
             point = evaluate_at(problem, step.W)
             gain = known - point.tangent.objective
-            curvature = _curvature(step, gain)
+            # F(W⁺) = F(W) + ⟨G, W⁺ - W⟩ + ½·curvature·‖W⁺ - W‖².
+            curvature = 2.0 * (-gain - step.slope) / step.squared if step.squared > 0.0 else 0.0
             if gain >= _SUFFICIENT * -step.slope - self._noise:
                 break
             self._lipschitz = max(2.0 * self._lipschitz, min(curvature, 100.0 * self._lipschitz))
@@ -282,7 +263,7 @@ class _Descent:
         self._growths = self._growths + 1 if step.W.rank > 1.5 * self._W.rank else 0
         self._accept(point, 1.0 / self._lipschitz)
         if lacked:  # the gap is seen in more directions from here on
-            self._last_gap = max(self._last_gap, self._gap(self._sigma))
+            self._last_gap = max(self._last_gap, self._gap)
         self._orthonormal = True
         self._steps.begin_at(point)
         self._projecting = gain <= _FAST * self._last_gain and self._growths < _GROWTHS
@@ -301,7 +282,7 @@ class _Descent:
         if taken is None:
             self._problem.restart(self._W)
             return False
-        self._accept(taken.point, taken.t)
+        self._accept(*taken)
         self._orthonormal = False
         return True
 
@@ -312,12 +293,7 @@ class _Descent:
         self._value = Value(point.tangent.objective, point.tangent.inner)
         # σ₁ of the gradient within the span of W's factors comes with every evaluation.
         self._sigma = norm_on(point.tangent.products, point.W.V)
-        gap = max(self._gap(self._sigma), 0.0)  # below zero by rounding only
+        gap = max(self._gap, 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap
         self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
-
-
-def _curvature(step: ProjectedStep, gain: float) -> float:
-    """Of F along a step: F(W⁺) = F(W) + ⟨G, W⁺ - W⟩ + ½·curvature·‖W⁺ - W‖²."""
-    return 2.0 * (-gain - step.slope) / step.squared if step.squared > 0.0 else 0.0

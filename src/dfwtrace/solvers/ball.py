@@ -29,6 +29,13 @@ class BallPoint(NamedTuple):
     gradient: FloatArray
 
 
+def blocks(x: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, FloatArray]:
+    """The part of A and that of B in a vector of the coordinates (A, B, z)."""
+    d, m = shape
+    rank = (x.size - 1) // (d + m)
+    return x[: d * rank].reshape(d, rank), x[d * rank : -1].reshape(m, rank)
+
+
 def evaluate_at(problem: Problem, W: LowRankMatrix) -> BallPoint:
     """F at a W with orthonormal factors, and the gradient in x = (U√s, V√s, √(2(μ - Σs)))."""
     tangent = problem.tangent(W)
@@ -42,11 +49,9 @@ def evaluate_at(problem: Problem, W: LowRankMatrix) -> BallPoint:
 
 def evaluate(problem: Problem, x: FloatArray) -> BallPoint:
     """F at the W of x, and the gradient in x."""
-    d, m = problem.shape
-    rank = (x.size - 1) // (d + m)
     q = float(x @ x) / (2.0 * problem.radius)
-    A, B = x[: d * rank].reshape(d, rank), x[d * rank : -1].reshape(m, rank)
-    W = LowRankMatrix(A / q, np.ones(rank), B)
+    A, B = blocks(x, problem.shape)
+    W = LowRankMatrix(A / q, np.ones(A.shape[1]), B)
     tangent = problem.tangent(W)
     products, transposed = tangent.products, q * tangent.transposed
     return BallPoint(x, W, tangent, _gradient(problem, x, tangent.inner, products, transposed))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +21,6 @@ _SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10
 _FURTHER, _FARTHEST = 10.0, 0.1
 
 
-class Taken(NamedTuple):
-    """Where a step led, and the share of it that was taken."""
-
-    point: BallPoint
-    t: float
-
-
 class FactorSteps:
     """The steps from one point to the next, and what is remembered of them."""
 
@@ -39,9 +31,7 @@ class FactorSteps:
         self._stiff: Stiffness | None = None  # not known before the first step
 
     def memory(self) -> Memory:
-        """What a resumed run must know."""
-        stiff = None if self._stiff is None else tuple(self._stiff)
-        return {"pairs": self._pairs.memory(), "reach": self._reach, "stiff": stiff}
+        return {"pairs": self._pairs.memory(), "reach": self._reach, "stiff": self._stiff}
 
     def restore(self, memory: Memory) -> None:
         self._pairs.restore(memory["pairs"])
@@ -56,22 +46,13 @@ class FactorSteps:
         """Go on in other coordinates."""
         self._pairs = self._pairs.map(change)
 
-    def take(self, point: BallPoint, lipschitz: float, noise: float) -> Taken | None:
-        """x + t p along the direction p of L-BFGS, t = 1 unless F is not low enough there.
+    def take(
+        self, point: BallPoint, lipschitz: float, noise: float
+    ) -> tuple[BallPoint, float] | None:
+        """x + t p along the direction p of L-BFGS, and t: 1 unless F is not low enough there.
 
-        Parameters
-        ----------
-        point : BallPoint
-        lipschitz : float
-            F's curvature in W where it was last seen: for the first step.
-        noise : float
-            What rounding may do to a difference of F.
-
-        Returns
-        -------
-        Taken or None
-            None if no step is low enough, or none leads downhill; the shards' states are then
-            anywhere.
+        L is F's curvature in W where it was last seen, for the first step; `noise` is what rounding
+        may do to a difference of F. None if no step leads downhill: the states are then anywhere.
         """
         direction, shortest = self._direction(point, lipschitz)
         slope, t = float(direction @ point.gradient), 1.0
@@ -84,7 +65,7 @@ class FactorSteps:
                 self._pairs.remember(tried.x - point.x, tried.gradient - point.gradient)
                 # F is not convex in x, and a step where it curves downwards says nothing.
                 self._reach = min(_FURTHER * self._reach, 1e10) if self._pairs.empty else 1.0
-                return Taken(tried, t)
+                return tried, t
             t *= min(0.5, max(0.1, -slope * t / (2.0 * (rise - slope * t))))
         return None
 

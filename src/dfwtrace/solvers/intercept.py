@@ -34,52 +34,24 @@ _BALANCED = 1e-9
 
 
 class Intercept:
-    """The present b, and the rounds that keep it at its best.
-
-    Parameters
-    ----------
-    workers : Workers
-    centre : array
-        The mean of the rows, which X is centred at: b then hardly moves with W.
-    width : int
-        m, the length of b.
-    smoothness : float
-        Largest curvature of a row's loss in its scores: the first step's length.
-    precision : float
-        Relative rounding error of the shards' arithmetic.
-
-    Attributes
-    ----------
-    b : array
-    objective, inner : float
-        F and ⟨W, ∇F⟩ at the present W and b.
-    """
+    """The present b, of length `width`, and the rounds that keep it at its best."""
 
     def __init__(
-        self,
-        workers: Workers,
-        centre: FloatArray,
-        width: int,
-        smoothness: float,
-        precision: float,
+        self, workers: Workers, centre: FloatArray, width: int, smoothness: float, precision: float
     ) -> None:
-        self._workers, self._smoothness, self._precision = workers, smoothness, precision
-        self.centre = centre
+        self._workers, self._precision = workers, precision
+        self._smoothness = smoothness  # largest curvature of a row's loss: the first step's length
+        self.centre = centre  # the mean of the rows, which X is centred at: b hardly moves with W
         self._memory = LBFGS(width)
         self._gradient = np.zeros(width)
         self._weight = 0.0
         self.b: FloatArray = np.zeros(width)
-        self.objective = self.inner = 0.0
+        self.objective = self.inner = 0.0  # F and ⟨W, ∇F⟩ at the present W and b
 
     def memory(self) -> Memory:
-        """What a resumed run must know."""
         numbers = (self.objective, self.inner, self._weight)
-        return {
-            "b": self.b,
-            "gradient": self._gradient,
-            "numbers": numbers,
-            "changes": self._memory.memory(),
-        }
+        changes = self._memory.memory()
+        return {"b": self.b, "gradient": self._gradient, "numbers": numbers, "changes": changes}
 
     def restore(self, memory: Memory) -> None:
         self.b, self._gradient = memory["b"], memory["gradient"]
@@ -91,9 +63,7 @@ class Intercept:
         self._look()
         enough = max(_SHARE_OF_ROUNDING * self._precision, _SHARE_OF_OBJECTIVE)
         for _ in range(_STEPS):
-            direction = self._memory.direction(self._gradient)
-            if direction is not None:
-                direction = self._within_reason(direction)
+            direction = self._quasi_newton_direction()
             if direction is None or float(direction @ self._gradient) >= 0.0:
                 direction = self._gradient / -(self._smoothness * self._weight or 1.0)
             slope = float(direction @ self._gradient)
@@ -104,9 +74,12 @@ class Intercept:
                     return
                 self._memory = LBFGS(self.b.size)  # what it knew was of another place
 
-    def _within_reason(self, direction: FloatArray) -> FloatArray:
+    def _quasi_newton_direction(self) -> FloatArray | None:
         """Without what F does not feel, where a step by the curvature goes anywhere."""
         g = self._gradient
+        direction = self._memory.direction(g)
+        if direction is None:
+            return None
         felt = np.abs(g) > _NOTHING * self._weight
         direction = np.where(felt, direction, 0.0)
         if felt.any() and abs(g.sum()) <= _BALANCED * np.abs(g).sum():

@@ -14,13 +14,7 @@ _MEMORY = 1 << 28
 
 
 class LBFGS:
-    """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give.
-
-    Parameters
-    ----------
-    size : int
-        Numbers in x.
-    """
+    """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give."""
 
     def __init__(self, size: int) -> None:
         pairs = min(20, max(3, _MEMORY // (16 * max(1, size))))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.solvers.ball import blocks
 from dfwtrace.solvers.problem import Problem
 
 # Directions of the features that are looked at, and products with H that find them.
@@ -26,71 +27,44 @@ _EVEN = 0.1
 
 
 class Stiffness(NamedTuple):
-    """H ≈ h·(I + E diag(excess) Eᵀ) for some h, with the columns of E orthonormal.
+    """H ≈ h·(I + E diag(excess) Eᵀ) for some h, with orthonormal columns of E, and excess ≥ 0."""
 
-    Parameters
-    ----------
-    directions : array of shape (d, k)
-        E.
-    excess : array of shape (k,)
-        Not negative.
-    """
-
-    directions: FloatArray
+    directions: FloatArray  # E
     excess: FloatArray
-
-
-def evenness(problem: Problem) -> Stiffness:
-    """H ≈ h·I: nothing is known of the features."""
-    return Stiffness(np.zeros((problem.shape[0], 0)), np.zeros(0))
 
 
 def stiffness(problem: Problem) -> Stiffness:
     """The features' leading directions, by subspace iteration; none if the task does not know H."""
-    if not problem.task.supports("curvature_product"):
-        return evenness(problem)
     d = problem.shape[0]
+    even = Stiffness(np.zeros((d, 0)), np.zeros(0))  # H ≈ h·I: nothing is known of the features
+    if not problem.task.supports("curvature_product"):
+        return even
     start = np.random.default_rng([problem.seed, 0x57F]).standard_normal((d, min(d, _DIRECTIONS)))
     for _ in range(_PRODUCTS):
         Q = np.linalg.qr(start).Q
         start = problem.curvature_times(Q)
         if not np.isfinite(start).all():
-            return evenness(problem)  # it would only have helped
+            return even  # it would only have helped
     values, turn = np.linalg.eigh(Q.T @ start)
     least = max(float(values[0]), float(values[-1]) / _STEEPEST)
-    if not least > 0.0:
-        return evenness(problem)
-    return Stiffness(Q @ turn, np.maximum(values / least, 1.0) - 1.0)
+    return Stiffness(Q @ turn, np.maximum(values / least, 1.0) - 1.0) if least > 0.0 else even
 
 
 class Metric:
-    """The metric at x, up to a factor.
-
-    Parameters
-    ----------
-    x : array
-        (A, B, z) one behind the other.
-    shape : (d, m)
-    stiff : Stiffness
-    """
+    """The metric at x = (A, B, z), up to a factor."""
 
     def __init__(self, x: FloatArray, shape: tuple[int, int], stiff: Stiffness) -> None:
-        d, m = shape
-        self._shape, self._stiff = (d, m, (x.size - 1) // (d + m)), stiff
-        A, B = self._blocks(x)
+        self._shape, self._stiff = shape, stiff
+        A, B = blocks(x, shape)
         along = stiff.directions.T @ A
         self._of_A, self._turn_A = np.linalg.eigh(B.T @ B)
         self._of_B, self._turn_B = np.linalg.eigh(A.T @ A + (along.T * stiff.excess) @ along)
         self._even = _EVEN * float(self._of_A[-1])
 
-    def _blocks(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        d, m, rank = self._shape
-        return x[: d * rank].reshape(d, rank), x[d * rank : -1].reshape(m, rank)
-
     def inverse(self, g: FloatArray) -> FloatArray:
         """Its inverse, times g."""
         (E, excess), even = self._stiff, self._even
-        of_A, of_B = self._blocks(g)
+        of_A, of_B = blocks(g, self._shape)
         left = of_A @ self._turn_A
         along, plain = E.T @ left, self._of_A + even
         steep = self._of_A * (1.0 + excess)[:, None] + even

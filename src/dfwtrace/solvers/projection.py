@@ -18,14 +18,6 @@ def onto_simplex(s: FloatArray, radius: float) -> FloatArray:
 
     s is sorted, largest first. What is kept is less than the radius below the largest value, so
     that differences to it lose no digits, however large s is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> onto_simplex(np.array([3.0, 2.0, 0.5]), 3.0)
-    array([2., 1., 0.])
-    >>> onto_simplex(np.array([1e17 + 32.0, 1e17]), 33.0)
-    array([32.5,  0.5])
     """
     if s.sum() <= radius:
         return s
@@ -40,12 +32,6 @@ def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
 
     From the first k singular values s of M (largest first) comes a W⁺ of the ball with
     ‖W⁺ - M‖² = k θ² + Σ_{i>k} s_i².
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [sufficient_rank(np.array([3.0, 2.0, 0.1]), 10.0, excess) for excess in (5.0, 0.1, 0.0)]
-    [1, 2, 3]
     """
     k = np.arange(1, s.size + 1)
     thetas = np.maximum((np.cumsum(s) - radius) / k, 0.0)
@@ -57,18 +43,15 @@ def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
 
 
 class ProjectedStep(NamedTuple):
-    """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖².
-
-    `complete` if a direction of the view was cut off, or there are no more: a sign, not a proof,
-    that the view holds all that the projection needs. `spare` are the right singular vectors that
-    were cut off, the nearest to the threshold first.
-    """
+    """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖²."""
 
     W: LowRankMatrix
     slope: float
     squared: float
+    #: A direction of the view was cut off, or there are no more: a sign, not a proof, that the view
+    #: holds all that the projection needs.
     complete: bool
-    spare: FloatArray
+    spare: FloatArray  # right singular vectors cut off, the nearest to the threshold first
 
 
 @dataclass(frozen=True)
@@ -125,14 +108,7 @@ class View:
 
 
 def spectral_norm(T: FloatArray) -> float:
-    """‖T‖₂ of a tall matrix, from the squares: accurate enough for an estimate, and fast.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> round(spectral_norm(np.array([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])), 12)
-    3.0
-    """
+    """‖T‖₂ of a tall matrix, from the squares: accurate enough for an estimate, and fast."""
     if T.size == 0:
         return 0.0
     return float(np.sqrt(max(0.0, np.linalg.eigvalsh(T.T @ T)[-1])))
@@ -144,16 +120,7 @@ def norm_on(image: FloatArray, factor: FloatArray) -> float:
 
 
 def as_orthonormal(image: FloatArray, factor: FloatArray) -> FloatArray:
-    """The image of an orthonormal basis of a factor's columns, which may depend on each other.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> factor = np.array([[3.0, 6.0], [4.0, 8.0]])
-    >>> np.abs(as_orthonormal(factor, factor)).round(12)
-    array([[0.6],
-           [0.8]])
-    """
+    """The image of an orthonormal basis of a factor's columns, which may depend on each other."""
     values, vectors = np.linalg.eigh(factor.T @ factor)
     kept = values > 1e-10 * values.max(initial=0.0)
     basis: FloatArray = (image @ vectors[:, kept]) / np.sqrt(values[kept])
@@ -170,29 +137,17 @@ def explore(
 ) -> View:
     """A step of subspace iteration on W - G/L, from W's right factors and `others`.
 
-    W's own left factors are in the view, so that a step in it may stay where it is.
-
-    Parameters
-    ----------
-    gradient : GradientOperator
-        G = ∇F(W).
-    W : LowRankMatrix
-    others : array of shape (m, k)
-        Right vectors beyond those of W.
-    images : array of shape (d, r + k)
-        G times W's right factors and `others`.
-    lipschitz : float
-        L.
-    tangent : Tangent, optional
-        Where W's factors are orthonormal, it has the gradient's products with them.
+    W's own left factors are in the view, so that a step in it may stay where it is. `images` are G
+    times all these vectors. Where W's factors are orthonormal, the tangent has Gᵀ times the left.
     """
     moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / lipschitz
     Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
     if tangent is None:
-        return View(Q, (W.V * W.s) @ (W.U.T @ Q), gradient.transpose_times(Q))
-    added = Q[:, W.rank :]
-    Q = np.hstack([W.U, added])
-    g = np.hstack([tangent.transposed, gradient.transpose_times(added)])
+        g = gradient.transpose_times(Q)
+    else:
+        added = Q[:, W.rank :]
+        Q = np.hstack([W.U, added])
+        g = np.hstack([tangent.transposed, gradient.transpose_times(added)])
     return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
 
 
