@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dfwtrace.lmo.naive import Naive
+from dfwtrace.lmo.baselines import SVA, Naive
 from dfwtrace.lmo.power import Lanczos, Power
 from dfwtrace.lmo.schedules import (
     Adaptive,
@@ -17,7 +17,6 @@ from dfwtrace.lmo.schedules import (
     TheoremLog,
 )
 from dfwtrace.lmo.setting import LMO, Constants, Oracle, RememberingOracle, Setting
-from dfwtrace.lmo.sva import SVA
 from dfwtrace.validation import describe
 
 # fmt: off

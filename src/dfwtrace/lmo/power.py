@@ -11,9 +11,9 @@ import numpy as np
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import GolubKahan, Pair
 from dfwtrace.linalg.gradient import GradientOperator
+from dfwtrace.lmo.baselines import averaged_pair
 from dfwtrace.lmo.schedules import Constant, Log, PowerRun, Schedule
 from dfwtrace.lmo.setting import LMO, Setting, unit, zero_pair
-from dfwtrace.lmo.sva import averaged_pair
 from dfwtrace.validation import describe
 
 _STARTS = ("random", "previous", "sva")

@@ -55,10 +55,7 @@ class _Point(NamedTuple):
 
 
 class Runner:
-    """A solver on a problem with workers, followed from the start to the result.
-
-    `began` is the time of the user's call, by `time.perf_counter`; now by default.
-    """
+    """A solver on a problem with workers, followed from the start to the result."""
 
     def __init__(
         self,
@@ -73,13 +70,12 @@ class Runner:
     ) -> None:
         self._problem, self._solver, self._criteria = problem, solver, criteria
         self._callback, self._progress, self._checkpoint = callback, progress, checkpoint
-        self._began = time.perf_counter() if began is None else began
+        self._began = time.perf_counter() if began is None else began  # the user's call
         self._checkpoint_file: CheckpointFile | None = None
         self._history = History()
         self._certificate: Certificate | None = None
         self._n_certificates = 0
-        # Whether certificates make use of W's factors.
-        self._deflates = solver.deflates and problem.summary is None
+        self._deflates = solver.deflates and problem.summary is None  # certificates use W's factors
         self._lower_bound = -math.inf  # max over certified W of F(W) - gap: F* is not below it
         self._rounding = 0.0  # the largest allowance for it in a certificate so far
         # A certificate is due for the tolerance if the estimate is below this value, and from that
@@ -136,15 +132,14 @@ class Runner:
         """Run the solver to its end, to the tolerance, to a limit or to Ctrl-C."""
         try:
             status = self._follow_uninterrupted(iterates, shown)
+            self._certificate = self._certificate or self._certify()
             here = self._here()
-            if self._certificate is None:
-                self._certificate = self._certify()
-                here = self._here()
-                if self._history:
-                    self._history[-1]["gap"] = self._gap_of(here)
+            gap = self._gap_of(here)
+            if self._history:
+                self._history[-1]["gap"] = gap
             # Without a tolerance, a gap within its own rounding counts as none.
             tol = self._certificate.rounding if self._tol is None else self._tol
-            return here, "optimal" if self._gap_of(here) <= tol else status
+            return here, "optimal" if gap <= tol else status
         except KeyboardInterrupt:
             return self._best, "interrupted"
 

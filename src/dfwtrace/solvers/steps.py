@@ -12,19 +12,16 @@ import numpy as np
 from dfwtrace.validation import check_count, check_positive, describe
 
 
+@dataclass
 class Line:
-    """φ(γ) = F((1-γ) W + γ S) on the way to the atom S: γ ↦ (φ'(γ), φ''(γ)) in one round."""
+    """φ(γ) = F((1-γ) W + γ S) on the way to the atom S, known through its derivatives."""
 
-    def __init__(
-        self, derivatives: Callable[[float], tuple[float, float]], quadratic: bool
-    ) -> None:
-        self._derivatives = derivatives
-        self.quadratic = quadratic  # φ'' is constant
-        #: φ'(0) = ⟨S - W, ∇F(W)⟩ if it has been asked for, else NaN.
-        self.first_slope = math.nan
+    ask: Callable[[float], tuple[float, float]]  # γ ↦ (φ'(γ), φ''(γ)), one round
+    quadratic: bool  # φ'' is constant
+    first_slope: float = math.nan  # φ'(0) = ⟨S - W, ∇F(W)⟩ if it has been asked for
 
     def derivatives(self, gamma: float) -> tuple[float, float]:
-        slope, curvature = self._derivatives(gamma)
+        slope, curvature = self.ask(gamma)
         if gamma == 0.0:
             self.first_slope = slope
         return slope, curvature
