@@ -18,28 +18,21 @@ from dfwtrace.solvers.factor_steps import FactorSteps
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Tangent, Value
 from dfwtrace.solvers.projection import ProjectedStep, View, explore, norm_on, outside_span
 
-# Directions explored beyond those of W: this number, and a quarter of W's rank.
-_EXTRA = 8
+_EXTRA = 8  # directions explored beyond those of W, and a quarter of W's rank
 # A projected step leaves out directions as long as it keeps this share of what it promises: far
 # from the optimum there are many, and each of them makes the passes more expensive.
 _SHARE = 0.999
-# It must lower F by this share of what its slope promises; half of it is what L is to ensure.
-_SUFFICIENT = 0.1
-# Projected steps go on as long as each lowers F by at most this share of what the last one did.
-_FAST = 0.7
-# And not if the rank keeps growing: far from the optimum it may be larger than it will be there.
-_GROWTHS = 3
+_SUFFICIENT = 0.1  # it must lower F by this share of its slope, where L is to ensure one half
+_FAST = 0.7  # such steps go on while each lowers F by at most this share of what the last one did
+_GROWTHS = 3  # and not if the rank keeps growing: it may become larger than it is at the optimum
 # That W lacks directions is no reason for one that makes passes this much more expensive, unless
 # nothing else is left to do.
 _COST_RATIO = 1.5
-# Subspace iterations of an exploration between quasi-Newton steps.
-_REFINEMENTS = 2
+_REFINEMENTS = 2  # subspace iterations of an exploration between quasi-Newton steps
 # Quasi-Newton steps until the next exploration; then twice as many, and so on up to the last.
 _FIRST_WAIT, _LAST_WAIT = 8, 64
-# A projected step gives up when L would have to grow by this factor.
-_STEEPEST = 1e12
-# Steps within F's rounding error after which it ends, if the gap does not fall either.
-_PATIENCE = 40
+_STEEPEST = 1e12  # a projected step gives up when L would have to grow by this factor
+_PATIENCE = 40  # it ends after these steps within F's rounding error, if the gap does not fall
 
 
 def accelerated(problem: Problem, start: Start) -> Iterator[Iterate]:
@@ -128,11 +121,9 @@ class _Descent:
 
     @property
     def _noise(self) -> float:
-        """What rounding may do to a difference of F.
-
-        Rows' errors are many and of both signs. Where scores are large and F is small, as with
-        least squares that fit well, they go like the root of F(W)·F(0).
-        """
+        """What rounding may do to a difference of F."""
+        # Rows' errors are many and of both signs. Where scores are large and F is small, as with
+        # least squares that fit well, they go like the root of F(W)·F(0).
         now, at_zero = abs(self._value.objective), abs(self._problem.objective_at_zero)
         return self._problem.precision * max(now, float(np.sqrt(now * at_zero))) / 32.0
 
@@ -150,11 +141,8 @@ class _Descent:
         return reached or due or self._gap <= 0.1 * self._explored_gap
 
     def _better_project(self, view: View) -> bool:
-        """Whether a projected step promises more than the last quasi-Newton steps gave, each.
-
-        Or if most of the gap comes from directions that W's factors do not have, and they are not
-        too many.
-        """
+        """Whether a projected step promises more than the last quasi-Newton steps gave, each."""
+        # Or if most of the gap comes from directions that W lacks, and they are not too many.
         step = self._projected(view)
         self._spare = step.spare  # so that explorations add up to a subspace iteration
         promised = -step.slope - 0.5 * self._lipschitz * step.squared
@@ -184,10 +172,8 @@ class _Descent:
             extra *= 2
 
     def _view(self, extra: int) -> View:
-        """The view from W's right factors, those nearly taken in last time, and random vectors.
-
-        Where no projected step follows that would do so, the last two are improved first.
-        """
+        """The view from W's right factors, those nearly taken in last time, and random vectors."""
+        # Where no projected step follows that would do so, the last two are improved first.
         W, gradient, point = self._W, self._problem.gradient, self._point
         known = np.zeros((W.shape[0], 0)) if point is None else point.tangent.products
         extra = max(0, min(extra, min(W.shape) - W.rank))
@@ -206,11 +192,9 @@ class _Descent:
         return explore(gradient, W, others, images, self._lipschitz, tangent)
 
     def _trim(self, gained: float) -> None:
-        """Drop columns of A and B that make up so little of W that the gap hardly changes.
-
-        F rises by at most σ₁(G)τ + ½Lτ² where the trace norm τ is dropped, about; but never by more
-        than half of what was gained since the last exploration. L-BFGS keeps its memory.
-        """
+        """Drop columns of A and B that make up so little of W that the gap hardly changes."""
+        # F rises by at most σ₁(G)τ + ½Lτ² where the trace norm τ is dropped, about; but never by
+        # more than half of what was gained since the last exploration. L-BFGS keeps its memory.
         point = self._point
         if point is None or self._sigma == 0.0:
             return
@@ -237,11 +221,9 @@ class _Descent:
         return view.step(self._lipschitz, self._problem.radius, _SHARE)
 
     def _projected_step(self, view: View) -> bool:
-        """W⁺, the projection of W - G/L, with L large enough for F(W⁺) to be well below F(W).
-
-        That is so at the latest where F(W⁺) ≤ F(W) + ⟨G, W⁺ - W⟩ + ½L‖W⁺ - W‖². A direction that W
-        lacks may lower the gap where F's rounding hides what it does to F.
-        """
+        """W⁺, the projection of W - G/L, with L large enough for F(W⁺) to be well below F(W)."""
+        # That is so at the latest where F(W⁺) ≤ F(W) + ⟨G, W⁺ - W⟩ + ½L‖W⁺ - W‖². A direction
+        # that W lacks may lower the gap where F's rounding hides what it does to F.
         problem, known, first = self._problem, self._value.objective, self._lipschitz
         lacked = self._lacks(view)
         least = 0.0 if lacked else self._noise

@@ -20,8 +20,7 @@ from dfwtrace.solvers.ball import BallPoint, blocks, evaluate
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.solvers.problem import Problem
 
-# A step must lower F by this share of what its slope promises (Armijo's rule).
-_ENOUGH = 1e-4
+_ENOUGH = 1e-4  # a step must lower F by this share of what its slope promises (Armijo's rule)
 # The shortest share of a step that is tried, and of one that nothing is known of.
 _SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10
 # The first step goes by the curvature, or this many times as far as the one before if F has curved
@@ -29,8 +28,7 @@ _SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10
 _FURTHER, _FARTHEST = 10.0, 0.1
 # Directions of the features that are looked at, and products with H that find them.
 _DIRECTIONS, _PRODUCTS = 12, 3
-# Largest ratio of the steepest to the least steep of them.
-_STEEPEST = 1e3
+_STEEPEST = 1e3  # largest ratio of the steepest to the least steep of them
 # The constraint's own curvature is the same along all columns; so is this share of the largest.
 _EVEN = 0.1
 
@@ -63,11 +61,9 @@ class FactorSteps:
     def take(
         self, point: BallPoint, lipschitz: float, noise: float
     ) -> tuple[BallPoint, float] | None:
-        """x + t p along the direction p of L-BFGS, and t: 1 unless F is not low enough there.
-
-        L is F's curvature in W where it was last seen, for the first step; `noise` is what rounding
-        may do to a difference of F. None if no step leads downhill: the states are then anywhere.
-        """
+        """x + t p along the direction p of L-BFGS, and t: 1 unless F is not low enough there."""
+        # L is F's curvature in W where it was last seen, for the first step; `noise` is what
+        # rounding may do to a difference of F. After None the shards' states are anywhere.
         direction, shortest = self._direction(point, lipschitz)
         slope, t = float(direction @ point.gradient), 1.0
         while slope < 0.0 and t > shortest:

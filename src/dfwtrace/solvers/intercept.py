@@ -14,8 +14,7 @@ from dfwtrace.engines import Workers
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.validation import require_finite
 
-# Steps for one W at the most, and tries for one step.
-_STEPS, _TRIES = 200, 60
+_STEPS, _TRIES = 200, 60  # steps for one W at the most, and tries for one step
 # A step must leave at most the first share of its slope (Wolfe's rule): where probabilities are all
 # but 0 and 1, F is nearly linear in b, and only steps that continue until its slope changes tell
 # anything of its curvature. One that goes beyond the lowest F, where the slope is positive, must
@@ -24,8 +23,7 @@ _STEPS, _TRIES = 200, 60
 _LEFT, _ENOUGH, _LITTLE = 0.9, 1e-4, 0.5
 # b is good enough when another step would lower F by less than this share of its rounding error,
 # or of F itself: a certified gap of 1e-8·F is then off by a thousandth of it at the most.
-_SHARE_OF_ROUNDING = 1e-3
-_SHARE_OF_OBJECTIVE = 1e-14
+_SHARE_OF_ROUNDING, _SHARE_OF_OBJECTIVE = 1e-3, 1e-14
 # A class that no row has wants its b at -∞, where F is flat and a step by the curvature goes
 # anywhere: b stays where it would change F by less than this, relative to the rows.
 _NOTHING = 1e-13
@@ -87,11 +85,9 @@ class Intercept:
         return direction
 
     def _step(self, direction: FloatArray, slope: float) -> bool:
-        """To b + t·direction with a t that keeps the rules, by bisection; False if none is.
-
-        The slopes decide where they can, since large scores make F's own rounding error large: F is
-        convex, so it has fallen wherever its slope is still negative.
-        """
+        """To b + t·direction with a t that keeps the rules, by bisection; False if none is."""
+        # The slopes decide where they can, since large scores make F's rounding error large: F is
+        # convex, so it has fallen wherever its slope is still negative.
         b, before, gradient = self.b, self.objective, self._gradient
         rounding = self._precision * abs(before)
         least, most, t = 0.0, np.inf, 1.0

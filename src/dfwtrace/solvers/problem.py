@@ -292,11 +292,9 @@ class Problem:
         return Setting(self.radius, self.shape, self.seed, self._constants)
 
     def _constants(self) -> Constants:
-        """Bounds of L and C_F that hold over the whole ball.
-
-        With ∇²F ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
-        σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
-        """
+        """Bounds of L and C_F that hold over the whole ball."""
+        # With ∇²F ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
+        # σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
 
         rng = np.random.default_rng([self.seed, 0xC0])
 

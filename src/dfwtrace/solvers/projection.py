@@ -14,11 +14,9 @@ from dfwtrace.solvers.problem import Tangent
 
 
 def onto_simplex(s: FloatArray, radius: float) -> FloatArray:
-    """max(s - θ, 0) with the least θ ≥ 0 for which they add up to at most radius.
-
-    s is sorted, largest first. What is kept is less than the radius below the largest value, so
-    that differences to it lose no digits, however large s is.
-    """
+    """max(s - θ, 0) with the least θ ≥ 0 for which they add up to at most radius."""
+    # s is sorted, largest first. What is kept is less than the radius below the largest value, so
+    # that differences to it lose no digits, however large s is.
     if s.sum() <= radius:
         return s
     below = s[0] - s
@@ -28,11 +26,9 @@ def onto_simplex(s: FloatArray, radius: float) -> FloatArray:
 
 
 def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
-    """The least rank whose projection is farther from M by no more than an excess of ‖W⁺ - M‖².
-
-    From the first k singular values s of M (largest first) comes a W⁺ of the ball with
-    ‖W⁺ - M‖² = k θ² + Σ_{i>k} s_i².
-    """
+    """The least rank whose projection is farther from M by no more than an excess of ‖W⁺ - M‖²."""
+    # From the first k singular values s of M (largest first) comes a W⁺ of the ball with
+    # ‖W⁺ - M‖² = k θ² + Σ_{i>k} s_i².
     k = np.arange(1, s.size + 1)
     thetas = np.maximum((np.cumsum(s) - radius) / k, 0.0)
     left_out = np.append(np.cumsum((s**2)[::-1])[::-1][1:], 0.0)
@@ -69,12 +65,9 @@ class View:
         return spectral_norm(self.g)
 
     def step(self, lipschitz: float, radius: float, share: float = 1.0) -> ProjectedStep:
-        """The projection of W - G/L, or the least rank with that `share` of what it promises.
-
-        It is the projection within the view, and the exact one only if what the view lacks would
-        be cut off too: that the smallest value in the view is cut off does not prove it, as
-        diag(10, 5, 0) seen from span(e₂, e₃) shows. Remembered for this L.
-        """
+        """The projection of W - G/L, or the least rank with that `share` of what it promises."""
+        # Exact only if what the view lacks would be cut off too: that the view's smallest value is
+        # cut off does not prove it, as diag(10, 5, 0) seen from span(e₂, e₃) shows.
         if lipschitz not in self._steps:
             self._steps[lipschitz] = self._step(lipschitz, radius, share)
         return self._steps[lipschitz]
@@ -135,11 +128,9 @@ def explore(
     lipschitz: float,
     tangent: Tangent | None,
 ) -> View:
-    """A step of subspace iteration on W - G/L, from W's right factors and `others`.
-
-    W's own left factors are in the view, so that a step in it may stay where it is. `images` are G
-    times all these vectors. Where W's factors are orthonormal, the tangent has Gᵀ times the left.
-    """
+    """A step of subspace iteration on W - G/L, from W's right factors and `others`."""
+    # W's own left factors are in the view, so that a step in it may stay where it is. `images` are
+    # G times all these vectors. If W's factors are orthonormal, the tangent has Gᵀ times the left.
     moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / lipschitz
     Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
     if tangent is None:
