@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,38 +75,34 @@ class Iterate(NamedTuple):
     memory: Callable[[], Memory] = dict
 
 
+@dataclass(eq=False, repr=False)
 class Problem:
     """min F(W) over ‖W‖_* ≤ radius, on rows that have been examined.
 
-    It gets workers by `start`, and a radius by `prepare_run`, as often as there are runs. Where it
-    learns an intercept, F is the least over all of them. If `local`, the shards' own gradients are
-    needed, not only their sum.
+    It gets workers by `start`, and a radius by `prepare_run`, as often as there are runs.
     """
 
-    workers: Workers
-    gradient: GradientOperator
+    task: Task[Any]
+    rows: Any
+    engine: Engine
+    plan: Plan
+    _: KW_ONLY
+    learns_intercept: bool = False  # F is the least over all intercepts
+    local: bool = False  # the shards' own gradients are needed, not only their sum
+    workers: Workers = field(init=False)
+    gradient: GradientOperator = field(init=False)
 
-    def __init__(
-        self,
-        task: Task[Any],
-        rows: Any,
-        engine: Engine,
-        plan: Plan,
-        *,
-        learns_intercept: bool = False,
-        local: bool = False,
-    ) -> None:
-        self.task, self.rows, self.engine, self.plan = task, rows, engine, plan
-        self.learns_intercept, self.local = learns_intercept, local
-        facts: Facts = rows.facts
+    def __post_init__(self) -> None:
+        facts: Facts = self.rows.facts
         self.shape = facts.shape
-        self.precision = task.precision(facts.dtype)
+        self.precision = self.task.precision(facts.dtype)
         self.digests: Sequence[FloatArray] = ()
         self.summary: Summary | None = None
         self.radius, self.seed, self.objective_at_zero = math.nan, 0, math.nan
         self.intercept: Intercept | None = None
         self._centre: Centre | None = None
-        self._form = {"centred": learns_intercept, "sparse": facts.sparse}  # of a sum over the rows
+        # How a sum over the rows is taken.
+        self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}
 
     # Data to workers
 
@@ -124,8 +121,7 @@ class Problem:
 
     def on(self, rows: Any) -> Problem:
         """The same problem on other rows."""
-        form = self.task, rows, self.engine, self.plan
-        return Problem(*form, learns_intercept=self.learns_intercept, local=self.local)
+        return replace(self, rows=rows)
 
     def fold_sums(self, n_folds: int, seed: int, fold_of: FloatArray) -> tuple[Any, list[int]]:
         """What F depends on, summed over each fold of the rows, and the sizes of the shards."""
@@ -295,7 +291,6 @@ class Problem:
         """Bounds of L and C_F that hold over the whole ball."""
         # With ∇²F ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
         # σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
-
         rng = np.random.default_rng([self.seed, 0xC0])
 
         def bound(times: Product, transpose_times: Product, size: int) -> float:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.engines.base import Cost
+from dfwtrace.engines import Cost
 from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile, checkpoint_errors
 from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
