@@ -55,7 +55,7 @@ class _Descent:
         self._problem, self._target = problem, start.target
         self._rng = np.random.default_rng([problem.seed, 0xACC])
         self._W, self._value = start.W, start.value
-        self._sigma = 0.0
+        self._sigma = self._gamma = 0.0
         self._point: BallPoint | None = None  # zero has no factors
         self._orthonormal = False  # the factors of W
         self._spare = np.zeros((problem.shape[1], 0))  # right vectors that were nearly taken in
@@ -64,27 +64,23 @@ class _Descent:
         self._projecting, self._last_gain = True, np.inf
         self._growths = 0  # projected steps in a row that have made W's rank much larger
         self._wait, self._since_exploration = _FIRST_WAIT, 0
-        self._explored_gap = self._last_gap = np.inf
-        self._explored_objective = np.inf
-        self._without_progress = 0
-        self._gamma, self._explorations = 0.0, 0
+        self._explored_gap = self._explored_objective = self._last_gap = np.inf
+        self._without_progress = self._explorations = 0
         if start.memory is not None:
             self._restore(start.memory)
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
         W = start.W
         if start.memory is None and W.rank:
-            self._accept(evaluate_at(self._problem, W), 0.0)
-            self._orthonormal = True
+            self._accept(evaluate_at(self._problem, W), 0.0, orthonormal=True)
         for t in range(start.first, start.epochs):
             if not self.step():
                 if self._W is not W:  # trimmed without a step that followed
                     self._problem.restart(W)
                 return
             W = self._W
-            (objective, inner), sigma, gamma = self._value, self._sigma, self._gamma
-            how = self._gap, sigma, gamma, self._explorations
-            yield Iterate(t + 1, W, objective, inner, *how, self.memory)
+            value, how = self._value, (self._sigma, self._gamma, self._explorations)
+            yield Iterate(t + 1, W, value.objective, value.inner, self._gap, *how, self.memory)
 
     def memory(self) -> Memory:
         """All that the next steps depend on, beside W, the value there and the shards' states."""
@@ -212,7 +208,6 @@ class _Descent:
             return
         self._steps.change(change)
         self._accept(tried, self._gamma)
-        self._orthonormal = False
 
     # Steps
 
@@ -243,10 +238,9 @@ class _Descent:
             self._lipschitz = max(2.0 * self._lipschitz, min(curvature, 100.0 * self._lipschitz))
         self._spare = step.spare
         self._growths = self._growths + 1 if step.W.rank > 1.5 * self._W.rank else 0
-        self._accept(point, 1.0 / self._lipschitz)
+        self._accept(point, 1.0 / self._lipschitz, orthonormal=True)
         if lacked:  # the gap is seen in more directions from here on
             self._last_gap = max(self._last_gap, self._gap)
-        self._orthonormal = True
         self._steps.begin_at(point)
         self._projecting = gain <= _FAST * self._last_gain and self._growths < _GROWTHS
         self._last_gain = gain if self._projecting else np.inf
@@ -265,13 +259,12 @@ class _Descent:
             self._problem.restart(self._W)
             return False
         self._accept(*taken)
-        self._orthonormal = False
         return True
 
-    def _accept(self, point: BallPoint, gamma: float) -> None:
+    def _accept(self, point: BallPoint, gamma: float, orthonormal: bool = False) -> None:
         gain = self._value.objective - point.tangent.objective
         self._point = point if point.W.rank else None
-        self._W, self._gamma = point.W, gamma
+        self._W, self._gamma, self._orthonormal = point.W, gamma, orthonormal
         self._value = Value(point.tangent.objective, point.tangent.inner)
         # σ₁ of the gradient within the span of W's factors comes with every evaluation.
         self._sigma = norm_on(point.tangent.products, point.W.V)

@@ -186,8 +186,7 @@ class Runner:
         return not iterate.gap_estimate > share * self._tol
 
     def _certify(self) -> Certificate:
-        self._n_certificates += 1
-        k = self._n_certificates
+        self._n_certificates = k = self._n_certificates + 1
         certificate = self._problem.certificate(
             self._W,
             self._value.inner,
@@ -308,8 +307,7 @@ class Runner:
         """Continue where another run was; W and its value are this one's already."""
         objective, W, of_best, b = memory["best"]
         known = memory["certificate"], of_best
-        certificates = (None if each is None else Certificate(**each) for each in known)
-        self._certificate, of_best = certificates
+        self._certificate, of_best = (None if c is None else Certificate(**c) for c in known)
         self._best = _Point(objective, W, of_best, b)
         for record in memory["history"]:
             self._history.append(record)

@@ -22,8 +22,7 @@ class Solver(Requirements, ABC):
     """A way to minimise F over the ball, with what the plan of a run depends on."""
 
     columns: ClassVar[int] = 1  # vectors that are multiplied at once, about
-    #: Whether W's factors end up along the gradient's leading singular vectors.
-    deflates: ClassVar[bool] = False
+    deflates: ClassVar[bool] = False  # W's factors end up along the gradient's leading vectors
     default_epochs: ClassVar[int] = 100
     default_tol: ClassVar[float | None] = None
 
