@@ -16,7 +16,7 @@ from dfwtrace._typing import Memory
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.factor_steps import FactorSteps
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Tangent, Value
-from dfwtrace.solvers.projection import ProjectedStep, View, explore, norm_on, outside_span
+from dfwtrace.solvers.projection import ProjectedStep, View, norm_on, outside_span
 
 _EXTRA = 8  # directions explored beyond those of W, and a quarter of W's rank
 # A projected step leaves out directions as long as it keeps this share of what it promises: far
@@ -168,8 +168,9 @@ class _Descent:
             extra *= 2
 
     def _view(self, extra: int) -> View:
-        """The view from W's right factors, those nearly taken in last time, and random vectors."""
-        # Where no projected step follows that would do so, the last two are improved first.
+        """A step of subspace iteration on W - G/L, from W's right factors and others."""
+        # The others are those nearly taken in last time and random ones, improved first where no
+        # projected step follows that would do so.
         W, gradient, point = self._W, self._problem.gradient, self._point
         known = np.zeros((W.shape[0], 0)) if point is None else point.tangent.products
         extra = max(0, min(extra, min(W.shape) - W.rank))
@@ -184,8 +185,16 @@ class _Descent:
         if self._lipschitz == 0.0:  # the first step is to reach the boundary
             total = np.linalg.svd(images, compute_uv=False).sum()
             self._lipschitz = float(total) / self._problem.radius or 1.0
-        tangent = point.tangent if self._orthonormal and point is not None else None
-        return explore(gradient, W, others, images, self._lipschitz, tangent)
+        moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / self._lipschitz
+        # With W's own left factors in the view, a step in it may stay where it is.
+        Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
+        if point is None or not self._orthonormal:
+            g = gradient.transpose_times(Q)
+        else:  # Gᵀ U is known
+            added = Q[:, W.rank :]
+            Q = np.hstack([W.U, added])
+            g = np.hstack([point.tangent.transposed, gradient.transpose_times(added)])
+        return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
 
     def _trim(self, gained: float) -> None:
         """Drop columns of A and B that make up so little of W that the gap hardly changes."""

@@ -10,7 +10,6 @@ import numpy as np
 from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix
-from dfwtrace.solvers.problem import Tangent
 
 
 def onto_simplex(s: FloatArray, radius: float) -> FloatArray:
@@ -118,28 +117,6 @@ def as_orthonormal(image: FloatArray, factor: FloatArray) -> FloatArray:
     kept = values > 1e-10 * values.max(initial=0.0)
     basis: FloatArray = (image @ vectors[:, kept]) / np.sqrt(values[kept])
     return basis
-
-
-def explore(
-    gradient: GradientOperator,
-    W: LowRankMatrix,
-    others: FloatArray,
-    images: FloatArray,
-    lipschitz: float,
-    tangent: Tangent | None,
-) -> View:
-    """A step of subspace iteration on W - G/L, from W's right factors and `others`."""
-    # W's own left factors are in the view, so that a step in it may stay where it is. `images` are
-    # G times all these vectors. If W's factors are orthonormal, the tangent has Gᵀ times the left.
-    moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / lipschitz
-    Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
-    if tangent is None:
-        g = gradient.transpose_times(Q)
-    else:
-        added = Q[:, W.rank :]
-        Q = np.hstack([W.U, added])
-        g = np.hstack([tangent.transposed, gradient.transpose_times(added)])
-    return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
 
 
 def outside_span(
