@@ -38,13 +38,11 @@ def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @intrinsic
 def _bits_as_float(typing_context: Any, bits: Any) -> Any:
-    """Read an integer's bits as a floating-point number of the same width."""
     return (types.float32 if bits == types.int32 else types.float64)(bits), _bitcast
 
 
 @intrinsic
 def _float_as_bits(typing_context: Any, number: Any) -> Any:
-    """Read a floating-point number's bits as an integer of the same width."""
     return (types.int32 if number == types.float32 else types.int64)(number), _bitcast
 
 
@@ -130,10 +128,8 @@ def softmax_advance(
     Returns (Σ -weights·log softmax(S + b)_y, ⟨S, R⟩). Without any weights, all of them are 1.
     """
     n, m = S.shape
-    zero = S.dtype.type(0)
-    one = S.dtype.type(1)
-    value = 0.0
-    inner = 0.0
+    zero, one = S.dtype.type(0), S.dtype.type(1)
+    value = inner = 0.0
     for i in range(n):
         scores, residual, q_i = S[i], R[i], q[i]
         highest = S.dtype.type(-np.inf)
@@ -152,9 +148,7 @@ def softmax_advance(
         residual[label] = zero
         weight_of_row = weights[i] if weights.size else one
         inverse = weight_of_row / total
-        others = zero
-        row_inner = zero
-        row_product = zero
+        others = row_inner = row_product = zero
         for j in range(m):
             probability = residual[j] * inverse
             residual[j] = probability
@@ -186,10 +180,8 @@ def softmax_along(
     each row times its weight, if there are any. `exponentials` is scratch memory for one row.
     """
     n, m = S.shape
-    zero = S.dtype.type(0)
-    one = S.dtype.type(1)
-    slope = 0.0
-    curvature = 0.0
+    zero, one = S.dtype.type(0), S.dtype.type(1)
+    slope = curvature = 0.0
     for i in range(n):
         scores, q_i = S[i], q[i]
         highest = S.dtype.type(-np.inf)
@@ -197,8 +189,7 @@ def softmax_along(
             score = scores[j] + gamma * (q_i * v[j] - scores[j]) + b[j]
             exponentials[j] = score
             highest = _larger(highest, score)
-        total = zero
-        first = zero
+        total = first = zero
         for j in range(m):
             weight = _exp(exponentials[j] - highest)
             exponentials[j] = weight
@@ -209,10 +200,8 @@ def softmax_along(
         for j in range(m):
             deviation = q_i * v[j] - scores[j] - mean
             second += exponentials[j] * deviation * deviation
-        label = y[i]
-        weight_of_row = np.float64(weights[i] if weights.size else one)
-        step = np.float64(mean) - np.float64(q_i * v[label] - scores[label])
-        slope += weight_of_row * step
+        label, weight_of_row = y[i], np.float64(weights[i] if weights.size else one)
+        slope += weight_of_row * (np.float64(mean) - np.float64(q_i * v[label] - scores[label]))
         curvature += weight_of_row * np.float64(second / total)
     return slope, curvature
 
@@ -235,16 +224,12 @@ def squared_advance(
     Returns (½⟨S + b - Y, R⟩, ⟨S, R⟩). Without any weights, all of them are 1.
     """
     n, m = S.shape
-    zero = S.dtype.type(0)
-    one = S.dtype.type(1)
-    value = 0.0
-    inner = 0.0
+    zero, one = S.dtype.type(0), S.dtype.type(1)
+    value = inner = 0.0
     for i in range(n):
         scores, targets, residual, q_i = S[i], Y[i], R[i], q[i]
         weight_of_row = weights[i] if weights.size else one
-        row_value = zero
-        row_inner = zero
-        row_product = zero
+        row_value = row_inner = row_product = zero
         for j in range(m):
             score = decay * scores[j] + q_i * v[j]
             error = S.dtype.type(score + b[j] - targets[j])
