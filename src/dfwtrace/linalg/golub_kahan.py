@@ -27,16 +27,8 @@ class GolubKahan:
     """GᵀU_k = V_{k+1} B_kᵀ with orthonormal U_k, V_{k+1} and bidiagonal B_k, grown step by step.
 
     Every vector is orthogonalised twice against all earlier ones, so that the short recurrence's
-    loss of orthogonality (and with it, copies of converged values) never arises.
-
-    Parameters
-    ----------
-    matvec, rmatvec : callables
-        v ↦ G v and u ↦ Gᵀ u.
-    start : array of shape (m,)
-        The first right vector, not zero.
-    dimension : int, optional
-        Of the space that the right vectors stay in; m by default.
+    loss of orthogonality (and with it, copies of converged values) never arises. `start` is the
+    first right vector, `dimension` that of the space which right vectors stay in, m by default.
     """
 
     def __init__(
@@ -76,10 +68,9 @@ class GolubKahan:
         self._left.append(u)
         self.alphas.append(alpha)
         if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == self._dimension:
-            self.betas.append(0.0)
-            self.exhausted = True
-            return
-        self._right.append(v)
+            self.exhausted, beta = True, 0.0
+        else:
+            self._right.append(v)
         self.betas.append(beta)
 
     @property
@@ -89,10 +80,8 @@ class GolubKahan:
     def _bidiagonal(self) -> FloatArray:
         """B_k, of shape k × (k+1), or k × k once the space is exhausted."""
         B = np.zeros((self.steps, self._right.count))
-        for i, (alpha, beta) in enumerate(zip(self.alphas, self.betas, strict=True)):
-            B[i, i] = alpha
-            if i + 1 < self._right.count:
-                B[i, i + 1] = beta
+        np.fill_diagonal(B, self.alphas)
+        np.fill_diagonal(B[:, 1:], self.betas)
         return B
 
     def top_pair(self) -> Pair:

@@ -21,45 +21,21 @@ _MEMORY_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Workload:
-    """The sizes that costs depend on.
+    """The sizes that costs depend on."""
 
-    Attributes
-    ----------
-    n, d, m : int
-        Rows, features, columns of W.
-    stored : int
-        Numbers stored in X: n·d if dense, the non-zeros if sparse.
-    sparse : bool
-        Whether X is.
-    itemsize : int
-        Bytes of one number of X.
-    epochs : int
-        Largest number of epochs.
-    products : float
-        Products with the gradient in an epoch, 2K.
-    gathers : bool
-        Whether the oracle gathers the dense gradient instead.
-    local : bool
-        Whether every shard must keep a gradient of its own.
-    n_shards, n_jobs : int
-        Logical shards, and threads that work on them.
-    columns : int, default=1
-        Vectors that are multiplied at once.
-    """
-
-    n: int
-    d: int
-    m: int
-    stored: int
+    n: int  # rows
+    d: int  # features
+    m: int  # columns of W
+    stored: int  # numbers in X: n·d if dense, the non-zeros if sparse
     sparse: bool
-    itemsize: int
+    itemsize: int  # bytes of one number of X
     epochs: int
-    products: float
-    gathers: bool
-    local: bool
+    products: float  # with the gradient in an epoch, 2K
+    gathers: bool  # the oracle gathers the dense gradient instead
+    local: bool  # every shard must keep a gradient of its own
     n_shards: int
-    n_jobs: int
-    columns: int = 1
+    n_jobs: int  # threads that work on the shards
+    columns: int = 1  # vectors that are multiplied at once
 
     # What several representations cost alike: bytes, and seconds of an epoch.
 
@@ -70,37 +46,32 @@ class Workload:
 
     @property
     def data_bytes(self) -> float:
-        """Memory of the features' numbers."""
         return self.stored * self.itemsize
 
     @property
     def score_bytes(self) -> float:
-        """Memory of the n×m scores."""
         return self.n * self.m * self.itemsize
 
     @property
     def gradient_bytes(self) -> float:
-        """Memory of a dense d×m gradient."""
         return self.d * self.m * 8
 
     @property
     def gradient_seconds(self) -> float:
-        """Time to form the dense gradient XᵀR."""
+        """To form the dense gradient XᵀR."""
         return 2.0 * self.stored * self.m / self.flops
 
     @property
     def loss_seconds(self) -> float:
-        """Time to evaluate the loss on all scores."""
         return self.n * self.m * _LOSS_SECONDS / self.n_jobs
 
     @property
     def round_seconds(self) -> float:
-        """Time of an epoch's rounds apart from the arithmetic."""
         return _ROUND_SECONDS * (self.products + 4)
 
     @property
     def block_seconds(self) -> float:
-        """Time of products with blocks of vectors, and of scores built from as many columns."""
+        """Of products with blocks of vectors, and of scores built from as many columns."""
         if self.columns == 1:
             return 0.0  # bound by memory, which is counted elsewhere
         scores = self.n * self.m / (FLOPS[self.itemsize] * self.n_jobs)

@@ -31,20 +31,11 @@ class Centre(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What F depends on, summed over all shards.
+    """What F depends on, summed over all shards."""
 
-    Attributes
-    ----------
-    shard : object or None
-        It takes the place of all shards; None if they stay where they are.
-    centre : Centre or None
-        The means that features and targets were centred at.
-    rounding : callable
-        (W, radius) ↦ the size of the numbers whose differences make up the duality gap at W.
-    """
-
-    shard: Any
-    centre: Centre | None
+    shard: Any  # it takes the place of all shards; None if they stay where they are
+    centre: Centre | None  # the means that features and targets were centred at
+    # (W, radius) ↦ the size of the numbers whose differences make up the duality gap at W
     rounding: Callable[[LowRankMatrix, float], float]
 
 
@@ -234,17 +225,8 @@ class Task(Objective, Generic[State]):
     ) -> Summary | None:
         """Sum what F depends on, where that is less than the rows; None by default.
 
-        Parameters
-        ----------
-        total : callable
-            Method by name and its arguments ↦ the sum of all shards' replies.
-        shape : (d, m)
-        centred : bool
-            Whether an intercept is learned, so that rows are to be centred.
-        sparse : bool
-            Whether the features are.
-        local : bool
-            Whether the shards must stay: their own gradients are asked for.
+        `total` maps a method's name and its arguments to the sum of all shards' replies. Rows are
+        to be `centred` for an intercept; shards stay if their own gradients are needed (`local`).
         """
         return None
 
@@ -266,16 +248,7 @@ class Task(Objective, Generic[State]):
 
 
 def as_task(task: Any) -> Objective:
-    """The task itself; an object with the methods of a task gets the defaults of the others.
-
-    Examples
-    --------
-    >>> class Plain:
-    ...     def stats(self, shard, W): ...
-    ...     def update(self, state, atom, gamma): ...
-    >>> as_task(Plain()).supports("loss")
-    False
-    """
+    """The task itself; an object with the methods of a task gets the defaults of the others."""
     if isinstance(task, Objective):
         return task
     kind = type(task)
@@ -307,7 +280,4 @@ def missing_methods(task: Task[Any], needed: Iterable[str]) -> list[str]:
 
 def dense_gradient(state: Any) -> Array | None:
     """The state's own dense gradient, where it carries one."""
-    if isinstance(state, dict):
-        grad: Array | None = state.get("grad")
-        return grad
-    return getattr(state, "grad", None)
+    return state.get("grad") if isinstance(state, dict) else getattr(state, "grad", None)

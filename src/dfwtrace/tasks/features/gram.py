@@ -60,10 +60,6 @@ class GramState:
             self._along = (atom, Au, float(atom.u @ Au), uGv + uBv, uBv)
         return self._along[1:]
 
-    def forget(self) -> None:
-        """Drop what was computed at the W before."""
-        self._image = self._along = None
-
 
 class GramTask(Representation[GramState]):
     """½‖XW - Y‖² = ½⟨W, AW⟩ - ⟨W, B⟩ + ½‖Y‖². A product costs O(dm), an update O(d² + dm)."""
@@ -196,18 +192,14 @@ class GramTask(Representation[GramState]):
         # A((1-γ)W + γ c uvᵀ) - B = (1-γ)(AW - B) + γ c (Au) vᵀ - γB
         gradient, state.built_from = state.grad, None
         gram_advance(gradient, keep, share * Au, atom.v, gamma, state.moments.B)
-        state.forget()
+        state._image = state._along = None
         return state
 
     def matvec(self, state: GramState, V: Array) -> FloatArray:
-        product: FloatArray = state.grad @ V
-        return product
+        return np.asarray(state.grad @ V)
 
     def rmatvec(self, state: GramState, U: Array) -> FloatArray:
-        if U.ndim == 1:
-            return state.transpose_times(U)
-        product: FloatArray = state.grad.T @ U
-        return product
+        return state.transpose_times(U) if U.ndim == 1 else np.asarray(state.grad.T @ U)
 
     def linesearch(self, state: GramState, atom: RankOne, gamma: float) -> tuple[float, float]:
         """φ'(γ) and φ'' along D = c uvᵀ - W: ⟨∇F, D⟩ + γ⟨D, AD⟩ and ⟨D, AD⟩."""
@@ -228,15 +220,13 @@ class GramTask(Representation[GramState]):
         return state.grad
 
     def curvature_product(self, state: GramState, U: Array) -> FloatArray:
-        product: FloatArray = state.moments.A @ U
-        return product
+        return np.asarray(state.moments.A @ U)
 
 
 class FoldSums:
     """The moments of each fold, and last of the rows in none; sums of them are training sets.
 
-    A fold is left out by adding the others, not by subtraction: one large row would take the
-    digits of all others along.
+    A fold is left out by adding the others: subtraction would lose digits where a row is large.
     """
 
     def __init__(

@@ -17,14 +17,7 @@ State = TypeVar("State")
 
 
 class Representation(Task[State]):
-    """F(W) = Σ_i ℓ(x_iᵀW, y_i) with some choice of what a shard keeps in memory.
-
-    Parameters
-    ----------
-    loss : Loss
-    weighted : bool
-        Whether the first column of y is the weight of each row.
-    """
+    """F(W) = Σ_i ℓ(x_iᵀW, y_i) with some choice of what a shard keeps in memory."""
 
     #: Whether a shard can be centred by itself, as an intercept for local gradients needs.
     centres_shards: ClassVar[bool] = True

@@ -10,15 +10,7 @@ from dfwtrace.losses import UNWEIGHTED, Loss
 
 
 def join_weights(weights: Array, y: Array) -> FloatArray:
-    """Weights and targets as one array of float64, so that they stay together wherever rows go.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> join_weights(np.array([0.5, 2.0]), np.array([1, 0]))
-    array([[0.5, 1. ],
-           [2. , 0. ]])
-    """
+    """Weights and targets as one array of float64, so that they stay together wherever rows go."""
     return np.column_stack([weights, y]).astype(np.float64, copy=False)
 
 
