@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ Status = Literal["optimal", "max_epochs", "max_time", "stalled", "stopped", "int
 Record = dict[str, Any]
 
 
-class History(Sequence[Record]):
+class History(list[Record]):
     """Records of a run, one for each epoch, as rows or as columns.
 
     Examples
@@ -35,22 +35,22 @@ class History(Sequence[Record]):
     """
 
     def __init__(self) -> None:
-        self._records: list[Record] = []
+        super().__init__()
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record."""
-        self._records.append(dict(record))
+        """Add a copy of a record."""
+        super().append(dict(record))
 
     @property
     def columns(self) -> list[str]:
         """All names that some record has, in the order in which they came up."""
-        return list(dict.fromkeys(name for record in self._records for name in record))
+        return list(dict.fromkeys(name for record in self for name in record))
 
     def column(self, name: str) -> Array:
         """One column as an array, with NaN where a record has no such value."""
-        if self._records and name not in self.columns:
+        if self and name not in self.columns:
             raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}.")
-        return np.asarray([record.get(name, np.nan) for record in self._records])
+        return np.asarray([record.get(name, np.nan) for record in self])
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with a row for each epoch."""
@@ -58,20 +58,7 @@ class History(Sequence[Record]):
             import pandas
         except ImportError as error:
             raise ImportError("to_pandas needs pandas: pip install pandas.") from error
-        return pandas.DataFrame(self._records)
-
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        return self._records[index]
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self._records)
+        return pandas.DataFrame(list(self))
 
     def __repr__(self) -> str:
         return f"History({len(self)} epochs: {', '.join(self.columns)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,6 +16,8 @@ from dfwtrace.tasks.planning import Plan, Workload
 from dfwtrace.validation import describe
 
 State = TypeVar("State")
+#: A method's name and its arguments ↦ the sum of all shards' replies.
+Total = Callable[..., FloatArray]
 
 
 class Centre(NamedTuple):
@@ -215,29 +217,16 @@ class Task(Objective, Generic[State]):
         return 8.0 * float(np.finfo(np.float32 if dtype == np.float32 else np.float64).eps)
 
     def summarise(
-        self,
-        total: Callable[..., FloatArray],
-        shape: tuple[int, int],
-        *,
-        centred: bool,
-        sparse: bool,
-        local: bool,
+        self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, local: bool
     ) -> Summary | None:
         """Sum what F depends on, where that is less than the rows; None by default.
 
-        `total` maps a method's name and its arguments to the sum of all shards' replies. Rows are
-        to be `centred` for an intercept; shards stay if their own gradients are needed (`local`).
+        Rows are `centred` for an intercept. Shards stay where their own gradients are (`local`).
         """
         return None
 
     def summarise_folds(
-        self,
-        total: Callable[..., FloatArray],
-        shape: tuple[int, int],
-        *,
-        centred: bool,
-        sparse: bool,
-        cut: tuple[Any, ...],
+        self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, cut: Any
     ) -> Any:
         """Sum what F depends on over each fold of the rows, for cross-validation in one pass."""
         raise NotImplementedError
@@ -271,11 +260,6 @@ def as_task(task: Any) -> Objective:
     except TypeError as error:  # its class cannot be inherited from
         raise TypeError(f"task must be a subclass of dfwtrace.Task: {error}.") from error
     return adopted
-
-
-def missing_methods(task: Task[Any], needed: Iterable[str]) -> list[str]:
-    """Names of the methods that a run needs and the task does not define."""
-    return [name for name in needed if not task.supports(name)]
 
 
 def dense_gradient(state: Any) -> Array | None:

@@ -16,9 +16,7 @@ from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.features.moments import Moments
 from dfwtrace.tasks.features.representation import Representation, row_weights
 from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
-from dfwtrace.tasks.task import Centre, Summary
-
-Total = Callable[..., FloatArray]
+from dfwtrace.tasks.task import Centre, Summary, Total
 
 
 @dataclass
@@ -134,18 +132,11 @@ class GramTask(Representation[GramState]):
         return _summary(total("moments", *_given(near)), near, shape)
 
     def summarise_folds(
-        self,
-        total: Total,
-        shape: tuple[int, int],
-        *,
-        centred: bool,
-        sparse: bool,
-        cut: tuple[Any, ...],
+        self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, cut: Any
     ) -> FoldSums:
         """The moments of each fold: all folds and all radii together take one pass."""
         near = self._near_means(total, shape, sparse) if centred else None
-        n_folds: int = cut[0]
-        packed = total("fold_moments", *cut, *_given(near)).reshape(n_folds + 1, -1)
+        packed = total("fold_moments", *cut, *_given(near)).reshape(cut[0] + 1, -1)
         return FoldSums(self, packed, near, shape)
 
     def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> FloatArray:

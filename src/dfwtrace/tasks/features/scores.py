@@ -11,8 +11,7 @@ from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
 from dfwtrace.tasks.features.factored import FactoredTask
 from dfwtrace.tasks.features.gram import GramTask
 from dfwtrace.tasks.features.implicit import DenseTask, ImplicitTask
-from dfwtrace.tasks.features.representation import Representation
-from dfwtrace.tasks.features.weights import own_targets
+from dfwtrace.tasks.features.representation import Representation, own_targets
 from dfwtrace.tasks.planning import Plan, Workload, choose
 from dfwtrace.tasks.task import Objective, Task
 from dfwtrace.validation import as_floating, describe
