@@ -36,18 +36,18 @@ def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-@intrinsic
-def _bits_as_float(typing_context: Any, bits: Any) -> Any:
-    return (types.float32 if bits == types.int32 else types.float64)(bits), _bitcast
+_OF_SAME_WIDTH = {types.float32: types.int32, types.float64: types.int64}
+_OF_SAME_WIDTH |= {integer: floating for floating, integer in _OF_SAME_WIDTH.items()}
 
 
 @intrinsic
-def _float_as_bits(typing_context: Any, number: Any) -> Any:
-    return (types.int32 if number == types.float32 else types.int64)(number), _bitcast
+def _recast(typing_context: Any, number: Any) -> Any:
+    """Read a floating-point number's bits as an integer of the same width, or the reverse."""
 
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
 
-def _bitcast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+    return _OF_SAME_WIDTH[number](number), generate
 
 
 @intrinsic
@@ -95,8 +95,8 @@ def _overload_exp(x: Any) -> Any:
         k = shifted - rounder
         r = (x - k * ln2_high) - k * ln2_low
         p = c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * c7))))))
-        bits = i(_float_as_bits(p) + i(_float_as_bits(shifted) << mantissa))
-        return zero if x < smallest else _bits_as_float(bits)
+        bits = i(_recast(p) + i(_recast(shifted) << mantissa))
+        return zero if x < smallest else _recast(bits)
 
     def exp64(x: Any) -> Any:
         shifted = x * inverse_ln2 + rounder
@@ -104,8 +104,8 @@ def _overload_exp(x: Any) -> Any:
         r = (x - k * ln2_high) - k * ln2_low
         p = c8 + r * (c9 + r * (c10 + r * (c11 + r * (c12 + r * c13))))
         p = c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * (c7 + r * p)))))))
-        bits = i(_float_as_bits(p) + i(_float_as_bits(shifted) << mantissa))
-        return zero if x < smallest else _bits_as_float(bits)
+        bits = i(_recast(p) + i(_recast(shifted) << mantissa))
+        return zero if x < smallest else _recast(bits)
 
     return exp32 if x == types.float32 else exp64
 

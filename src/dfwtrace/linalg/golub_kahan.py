@@ -14,6 +14,12 @@ from dfwtrace.validation import require_finite
 _EPS = float(np.finfo(np.float64).eps)
 
 
+def uniform_on_sphere(m: int, seed: int, t: int) -> FloatArray:
+    """v₀ of epoch t: uniform on the unit sphere of Rᵐ, the same wherever it is drawn."""
+    v = np.random.default_rng([seed, t]).standard_normal(m)
+    return v / np.linalg.norm(v)
+
+
 class Pair(NamedTuple):
     """Unit vectors u, v with uᵀGv = σ = ‖Gᵀu‖, and the pairs of products that it took."""
 

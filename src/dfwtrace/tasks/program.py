@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.golub_kahan import GolubKahan, uniform_on_sphere
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.linalg.sphere import uniform_on_sphere
 from dfwtrace.tasks.task import Task, dense_gradient
 
 # A worker's own top pair is iterated until it changes by less than this, relatively.

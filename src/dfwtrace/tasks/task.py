@@ -44,10 +44,8 @@ class Summary(NamedTuple):
 class Objective(ABC):
     """What F is, before the form is chosen that shards hold it in."""
 
-    #: Whether it is a loss on scores, which takes an intercept and weights of rows.
-    takes_scores: bool = False
-    #: c in the K(t) = ⌊1 + c log t⌋ of the oracle "power-log".
-    log_factor: float = 1.0
+    takes_scores: bool = False  # as a loss on scores does: with an intercept, weights of rows
+    log_factor: float = 1.0  # c in the K(t) = ⌊1 + c log t⌋ of the oracle "power-log"
 
     @abstractmethod
     def examine(self, X: Matrix, y: Array | None) -> Examined:
@@ -181,10 +179,8 @@ class Task(Objective, Generic[State]):
 
     # What the package asks beyond mathematics; a custom task need not change it.
 
-    #: Largest curvature of a row's loss in its scores.
-    smoothness: float = 1.0
-    #: Whether the first column of y is the weight of each row.
-    weighted: bool = False
+    smoothness: float = 1.0  # largest curvature of a row's loss in its scores
+    weighted: bool = False  # whether the first column of y is the weight of each row
 
     @property
     def identity(self) -> object:
@@ -192,14 +188,12 @@ class Task(Objective, Generic[State]):
         return self
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
-        """Check rows and find the shape of W; on a cluster, some rows at a time."""
         shape = self.shape(X, y)
         return Examined(*self.check(X, y), (int(shape[0]), int(shape[1])))
 
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        """The task itself: it has no other form."""
         if not isinstance(asked, str) or asked != "auto":
             raise ValueError(
                 f"representation must be auto for a custom task, got {describe(asked)}."

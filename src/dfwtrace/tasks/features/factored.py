@@ -58,17 +58,14 @@ class FactoredTask(Representation[FactoredState]):
         return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
 
     def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
-        state.scores = state.scores.toward(self._image(state, atom), gamma)
-        state.known = None
+        state.scores, state.known = state.scores.toward(self._image(state, atom), gamma), None
         return state
 
     def shift(self, state: FactoredState, b: Array) -> FactoredState:
-        """The state at the intercept b."""
         state.b, state.known = b, None
         return state
 
     def balance(self, state: FactoredState) -> FloatArray:
-        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
         total = np.zeros(state.scores.shape[1])
         for _, R in self._evaluated(state):
             total += R.sum(axis=0, dtype=np.float64)

@@ -100,13 +100,11 @@ class ImplicitTask(Representation[ScoresState]):
         return self._residual_is_new(s)
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
-        """The state at the intercept b."""
         state.b = _cast(b, state)
         nothing = np.zeros(sum(state.S.shape), state.S.dtype)
         return self._advance(state, 1.0, *np.split(nothing, [state.S.shape[0]]))
 
     def balance(self, state: ScoresState) -> FloatArray:
-        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
         n, total = state.S.shape[0], np.zeros(state.S.shape[1])
         for block in state.X:
             total += state.R[block.rows].sum(axis=0, dtype=np.float64)

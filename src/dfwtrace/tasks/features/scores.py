@@ -58,13 +58,11 @@ class ScoresTask(Objective):
         return self.loss.name
 
     def with_weights(self) -> ScoresTask:
-        """The same task where the first column of y is the weight of each row."""
         other = copy(self)
         other.weighted = True
         return other
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
-        """Refuse targets that the loss cannot take; see `Loss.check_targets`."""
         X = as_floating(X)
         if y is None or not self.weighted:
             targets, width = self.loss.check_targets(y)
@@ -75,7 +73,6 @@ class ScoresTask(Objective):
         return Examined(X, y, (int(X.shape[1]), self.loss.check_targets(own_targets(y))[1]))
 
     def check_width(self, width: int, n_rows: int) -> None:
-        """Refuse what only all rows together show; see `Loss.check_width`."""
         self.loss.check_width(width, n_rows)
 
     def represent(self, name: str) -> Representation[Any]:
@@ -90,7 +87,6 @@ class ScoresTask(Objective):
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        """The representation to take, and why."""
         if not isinstance(asked, str) or asked != "auto":
             self.represent(asked)  # refuses what the task does not have
         forms = {name: self._forms[name] for name in self.representations}
