@@ -82,8 +82,7 @@ def solve(
         What each row counts; a weight of 2 is the same as the row twice. Where X is a DataFrame,
         the name of the column. For tasks made of a loss on scores.
     intercept : bool, default=False
-        Add a free b ∈ Rᵐ to every row of scores, XW + 1bᵀ, which is not constrained. For
-        tasks made of a loss on scores.
+        Add an unconstrained b ∈ Rᵐ to every row of scores, XW + 1bᵀ, of a loss on scores.
     solver : {"dfw", "accelerated"}, default="dfw"
         DFW-Trace, the paper's; or quasi-Newton and projected gradient steps on the factors of W,
         which reach a small gap far sooner.
@@ -92,8 +91,7 @@ def solve(
         "naive", "sva", "lanczos", or one made with `dfwtrace.lmo`, such as
         ``lmo.Power(lmo.Constant(3), start="previous")``.
     step : {"linesearch", "harmonic"}, float or callable, optional
-        For "dfw", γ of an epoch: a line search (the default), 2/(t+2), a constant, or a function of
-        t = 0, 1, ….
+        For "dfw", γ of epoch t: line search (the default), 2/(t+2), a constant, or a function of t.
     epochs : int, optional
         Largest number of epochs; 100 for "dfw", 1000 for "accelerated".
     tol : float, optional
@@ -123,9 +121,8 @@ def solve(
     Returns
     -------
     Result
-        With ``W``, ``intercept``, ``objective``, ``gap``, ``status`` and ``history``. Ctrl-C
-        returns the best iterate so far with status "interrupted"; before the first epoch it is
-        raised as usual.
+        With ``W``, ``intercept``, ``objective``, ``gap``, ``status`` and ``history``. After the
+        first epoch, Ctrl-C returns the best iterate so far with status "interrupted".
 
     Examples
     --------
@@ -201,8 +198,6 @@ def plan(
     --------
     >>> import numpy as np, dfwtrace as dt
     >>> choice = dt.plan(dt.LeastSquares(), np.ones((10_000, 20)), np.ones((10_000, 5)))
-    >>> choice.representation
-    'gram'
     >>> print(choice)  # doctest: +ELLIPSIS
     gram: the least time over 100 epochs...
     """
@@ -234,9 +229,8 @@ def path(
 ) -> Path:
     """Solve for many radii, from the smallest to the largest, each from the one before.
 
-    The solver is "accelerated". The data are read, cut into shards and sent to the workers once.
-    Least squares in gram form sums the second moments of each fold once, so that all folds and all
-    radii together take one pass over the data.
+    The solver is "accelerated". In gram form, all folds and all radii together take one pass over
+    the data, which sums the second moments of each fold.
 
     Parameters
     ----------
@@ -248,8 +242,7 @@ def path(
         In any order.
     folds : int or array of shape (n,), optional
         Also validate each radius on this number of random folds of the rows, or on given ones: the
-        number of each row's fold, from 0. A row with a negative number is in no fold: all runs
-        learn from it.
+        number of each row's fold, from 0; all runs learn from rows with a negative number.
     features, label : str or list of str, optional
     sample_weight : array of shape (n,), or str, optional
     intercept : bool, default=False

@@ -1,8 +1,7 @@
 """Compiled loops for the passes over memory that NumPy would make several times.
 
-An epoch is bound by memory bandwidth, so each kernel reads and writes every number once. They
-release the GIL, run on one thread (the engine runs shards side by side) and take float32 or
-float64 as it comes.
+They release the GIL, run on one thread (the engine runs shards side by side), read and write every
+number once, and take float32 or float64 as it comes.
 """
 
 from __future__ import annotations

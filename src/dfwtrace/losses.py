@@ -1,8 +1,6 @@
 """Losses on the scores S = XW: F(W) = Σ_i ℓ(S_i, y_i).
 
-A loss knows nothing of X, of W or of other shards. Writing a new one takes two methods,
-`evaluate` and `check_targets`, and `curvature` if it should have a line search; every
-representation, oracle and engine follows.
+A new one takes the methods `evaluate` and `check_targets`, and `curvature` for a line search.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ __all__ = ["UNWEIGHTED", "Loss", "MultinomialLoss", "SquaredLoss"]
 # Rows of scores worked on at once by losses without a kernel of their own: stays in cache.
 _ROWS_AT_ONCE = 256
 
-#: No weights: every row counts once.
-UNWEIGHTED: Array = np.zeros(0, np.float32)
+UNWEIGHTED: Array = np.zeros(0, np.float32)  # every row counts once
 
 
 class Loss(ABC):

@@ -26,12 +26,8 @@ class History(list[Record]):
     >>> history = History()
     >>> history.append({"epoch": 1, "objective": 2.0})
     >>> history.append({"epoch": 2, "objective": 1.0, "test_error": 0.25})
-    >>> history.column("objective")
-    array([2., 1.])
     >>> history.column("test_error")
     array([ nan, 0.25])
-    >>> history[-1]["epoch"]
-    2
     """
 
     def __init__(self) -> None:
@@ -162,13 +158,6 @@ class Path:
         Mean loss of a row that the run had not seen, if folds were asked for.
     fold_results : list of lists of Result
         For each fold the results without its rows, in the order of the radii.
-
-    Examples
-    --------
-    >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, seed=0)
-    >>> dt.path(dt.LeastSquares(), X, Y, radii=[0.1, 1.0])
-    Path(2 radii from 0.1 to 1)
     """
 
     radii: FloatArray

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Data, DType, FloatArray, Matrix
 
-# Rows summed at once when looking for NaN: bounds the temporary memory, also for memmaps.
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 16 << 20  # summed at once when looking for NaN: bounds the temporary memory
 
 Number = TypeVar("Number", float, FloatArray)
 
@@ -89,17 +88,15 @@ def as_floating(X: Matrix) -> Matrix:
 def check_positive(name: str, value: object) -> float:
     """A finite number above zero."""
     number = _as_number(name, value)
-    if not (math.isfinite(number) and number > 0.0):
+    if not 0.0 < number < math.inf:
         raise ValueError(f"{name} must be a finite number above 0, got {describe(value)}.")
     return number
 
 
 def check_tolerance(tol: object) -> float | None:
     """None, or a finite number that is not negative."""
-    if tol is None:
-        return None
-    number = _as_number("tol", tol)
-    if math.isfinite(number) and number >= 0.0:
+    number = None if tol is None else _as_number("tol", tol)
+    if number is None or 0.0 <= number < math.inf:
         return number
     raise ValueError(f"tol must be a finite number of at least 0, or None, got {describe(tol)}.")
 

@@ -16,8 +16,7 @@ from dfwtrace._typing import Array, FloatArray, Matrix
 # Rows multiplied at once. Long enough for BLAS to run at memory bandwidth; short enough that the
 # float32 partial sum of a block keeps its digits (blocks are added in float64).
 ROWS_IN_BLOCK = 2048
-# From this size of the features on, shards keep a second thread busy.
-_BYTES_WORTH_SHARDS = 1 << 20
+_BYTES_WORTH_SHARDS = 1 << 20  # of features, from which shards keep a second thread busy
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
-"""A duality gap that is a true upper bound of F(W) - F*.
+"""A true upper bound of F(W) - F* ≤ max over the ball of ⟨W - S, G⟩ = ⟨W, G⟩ + μ σ₁(G), G = ∇F(W).
 
-For convex F, F(W) - F* ≤ max over the ball of ⟨W - S, G⟩ = ⟨W, G⟩ + μ σ₁(G) with G = ∇F(W). An
-oracle's σ is a lower bound of σ₁ and gives an estimate only; here σ₁ is bounded from above.
+An oracle's σ is a lower bound of σ₁ and gives an estimate only; here σ₁ is bounded from above.
 """
 
 from __future__ import annotations
@@ -17,17 +16,14 @@ from dfwtrace.linalg.golub_kahan import GolubKahan
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.validation import require_finite
 
-#: Up to this number of entries the gradient is gathered and σ₁ bounded deterministically.
+# Up to this number of entries the gradient is gathered and σ₁ bounded deterministically.
 DENSE_ENTRIES = 25_000_000
-#: Up to this number it is about as fast as products, however much W's factors help those.
+# Up to this number it is about as fast as products, however much W's factors help those.
 SMALL_ENTRIES = 4_000_000
-#: Otherwise the bound holds but for this probability over the random start.
-FAILURE_PROBABILITY = 1e-9
+FAILURE_PROBABILITY = 1e-9  # of the bound otherwise, over the random start
 
-# Slack over σ₁² in the Cholesky test: far above its rounding, far below any gap of interest.
-_SLACK = 1e-10
-# Up to this size the eigenvalue is found directly.
-_DIRECT = 2000
+_SLACK = 1e-10  # over σ₁² in the Cholesky test: far above its rounding, far below any gap
+_DIRECT = 2000  # up to this size the eigenvalue is found directly
 _LANCZOS_STEPS_AT_ONCE = 8
 _LANCZOS_MOST_STEPS = 200
 _SUBSPACE_ITERATIONS = 6

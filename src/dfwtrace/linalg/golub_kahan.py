@@ -13,6 +13,8 @@ from dfwtrace.validation import require_finite
 
 _EPS = float(np.finfo(np.float64).eps)
 
+Product = Callable[[FloatArray], FloatArray]
+
 
 def uniform_on_sphere(m: int, seed: int, t: int) -> FloatArray:
     """v₀ of epoch t: uniform on the unit sphere of Rᵐ, the same wherever it is drawn."""
@@ -38,11 +40,7 @@ class GolubKahan:
     """
 
     def __init__(
-        self,
-        matvec: Callable[[FloatArray], FloatArray],
-        rmatvec: Callable[[FloatArray], FloatArray],
-        start: FloatArray,
-        dimension: int | None = None,
+        self, matvec: Product, rmatvec: Product, start: FloatArray, dimension: int | None = None
     ) -> None:
         self._matvec, self._rmatvec = matvec, rmatvec
         self._left: _Basis | None = None  # its length is known with the first product
@@ -56,9 +54,8 @@ class GolubKahan:
     def run(self, steps: int) -> GolubKahan:
         """Take up to `steps` further steps, two products each."""
         for _ in range(steps):
-            if self.exhausted:
-                break
-            self._step()
+            if not self.exhausted:
+                self._step()
         return self
 
     def _step(self) -> None:
@@ -149,8 +146,8 @@ class GolubKahan:
 def _smallest_component(m: int, probability: float) -> float:
     """δ such that one component of a uniform unit vector of Rᵐ is below δ with this probability.
 
-    For m ≥ 3 the component's density is largest at 0, where it is c = Γ(m/2)/(√π Γ((m-1)/2)), so
-    P(|x| < δ) ≤ 2cδ; for m = 2 it is (2/π) arcsin δ.
+    For m ≥ 3 its density is at most that at 0, c = Γ(m/2)/(√π Γ((m-1)/2)), so P(|x| < δ) ≤ 2cδ;
+    for m = 2 it is (2/π) arcsin δ.
     """
     if m == 2:
         return float(np.sin(0.5 * np.pi * probability))

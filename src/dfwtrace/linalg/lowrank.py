@@ -11,11 +11,8 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.validation import check_count
 
-#: `to_dense` refuses to build more than this many bytes unless asked to.
-DENSE_LIMIT_BYTES = 1 << 30
-
-# Below this the common scale is folded into the weights, long before it could underflow.
-_SMALLEST_SCALE = 1e-100
+DENSE_LIMIT_BYTES = 1 << 30  # `to_dense` refuses to build more unless asked to
+_SMALLEST_SCALE = 1e-100  # below it the common scale is folded into the weights, before underflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +46,8 @@ class RankOne:
 class LowRankMatrix:
     """A d×m matrix W = U diag(s) Vᵀ that is only ever touched through its factors.
 
-    Values are never changed in place: every operation returns a new matrix. A step of Frank-Wolfe
-    (`toward`) still costs O(d + m) amortised, because successive iterates share their columns.
+    Every operation returns a new matrix. A step of Frank-Wolfe (`toward`) still costs O(d + m)
+    amortised, because successive iterates share their columns.
 
     Parameters
     ----------

@@ -105,12 +105,6 @@ class Plan:
         By representation. Empty for a custom task, which has only its own form.
     workload : Workload
         The sizes that costs depend on.
-
-    Examples
-    --------
-    >>> import numpy as np, dfwtrace as dt
-    >>> dt.plan(dt.LeastSquares(), np.ones((10_000, 20)), np.ones((10_000, 5))).representation
-    'gram'
     """
 
     representation: str

@@ -44,11 +44,7 @@ class FactoredTask(Representation[FactoredState]):
         return Estimate(2.0 * w.n * rank * w.itemsize, rebuilt, w.round_seconds + epoch)
 
     def stats(
-        self,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
+        self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
     ) -> FactoredState:
         m = W.shape[1]
         rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))

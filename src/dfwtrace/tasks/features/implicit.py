@@ -57,11 +57,7 @@ class ImplicitTask(Representation[ScoresState]):
         return Estimate(2.0 * w.score_bytes, setup, w.round_seconds + epoch)
 
     def stats(
-        self,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
+        self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
     ) -> ScoresState:
         X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
         pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, _rows_of_a_piece(X, m), centre)

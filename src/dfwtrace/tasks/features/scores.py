@@ -29,12 +29,6 @@ class ScoresTask(Objective):
     ----------
     representations : tuple of str
         Names of the forms that a shard can keep; see `dfwtrace.plan`.
-
-    Examples
-    --------
-    >>> import dfwtrace as dt
-    >>> dt.ScoresTask(dt.losses.SquaredLoss()).representations
-    ('implicit', 'dense', 'factored')
     """
 
     takes_scores = True
@@ -92,10 +86,8 @@ class ScoresTask(Objective):
         forms = {name: self._forms[name] for name in self.representations}
         if intercept and workload.local:
             forms = {name: form for name, form in forms.items() if form.centres_shards}
-            if asked != "auto" and asked not in forms:
-                raise ValueError(
-                    f"representation must not be {asked} for lmo='sva' with an intercept."
-                )
+        if asked != "auto" and asked not in forms:
+            raise ValueError(f"representation must not be {asked} for lmo='sva' with an intercept.")
         estimates = {name: form.estimate for name, form in forms.items()}
         plan = choose(estimates, workload, asked, free_memory)
         return self.represent(plan.representation), plan
