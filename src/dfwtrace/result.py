@@ -87,14 +87,13 @@ class Result:
     plan : Plan
         Which representation was taken, and why.
     rounds : History
-        A record for each round: its epoch (0 is what it took to set up), whether it was the
-        oracle's, the method that ran on the shards, the numbers that the paper counts, the bytes
-        on the wire, and the seconds in compute, wait and reduce.
+        A record for each round: its epoch (0 for the set-up), whether it was the oracle's, the
+        method that ran on the shards, the numbers that the paper counts, the bytes on the wire,
+        and the seconds in compute, wait and reduce.
     intercept : array of shape (m,), or None
         b of the scores XW + 1bᵀ, if one was asked for.
     setup_seconds : float
-        From the call to the first epoch: data to shards, their statistics, F at the start. The
-        history's seconds include them.
+        From the call to the first epoch; the history's seconds include them.
     """
 
     W: LowRankMatrix
@@ -112,11 +111,11 @@ class Result:
     @property
     def message(self) -> str:
         """One sentence on how the run ended."""
-        scale = abs(self.objective_at_zero) or 1.0
         reached = f"a relative gap of {self.relative_gap:.2g}"
         if self.status == "optimal":
             return f"Optimal: {reached} is certified."
         if self.status == "stalled":
+            scale = abs(self.objective_at_zero) or 1.0
             allowance = 0.0 if self.certificate is None else self.certificate.rounding / scale
             advice = "; data in float64 go further" if self.plan.workload.itemsize == 4 else ""
             return (

@@ -28,8 +28,7 @@ class Centre(NamedTuple):
 
     def intercept(self, W: LowRankMatrix) -> FloatArray:
         """b with which the scores of x are y: b = y - xᵀW."""
-        b: FloatArray = self.y - ((self.x @ W.U) * W.s) @ W.V.T
-        return b
+        return np.asarray(self.y - ((self.x @ W.U) * W.s) @ W.V.T)
 
 
 class Summary(NamedTuple):
@@ -82,8 +81,7 @@ class Task(Objective, Generic[State]):
 
     Notes
     -----
-    Of a Spark DataFrame, `shape` and `check` see some of the rows at a time; the largest shape is
-    taken.
+    Of a DataFrame, `shape` and `check` see some rows at a time; the largest shape is taken.
 
     Examples
     --------

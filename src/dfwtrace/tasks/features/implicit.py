@@ -60,7 +60,9 @@ class ImplicitTask(Representation[ScoresState]):
         self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
     ) -> ScoresState:
         X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
-        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, _rows_of_a_piece(X, m), centre)
+        rows = max(_PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64, 1) * 64  # as BLAS likes
+        rows = min(rows, ROWS_IN_BLOCK)
+        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, rows, centre)
         y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
         S, R, nothing = np.empty((n, m), X.dtype), np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
         rest = np.zeros(n, X.dtype), nothing, nothing, nothing
@@ -186,12 +188,6 @@ class DenseTask(ImplicitTask):
     def gradient(self, state: ScoresState) -> FloatArray:
         assert state.grad is not None  # made by every pass
         return state.grad
-
-
-def _rows_of_a_piece(X: RowBlocks, m: int) -> int:
-    """A multiple of 64, which BLAS likes."""
-    rows = _PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64 * 64
-    return min(max(rows, 64), ROWS_IN_BLOCK)
 
 
 def _cast(vector: Array, state: ScoresState) -> Array:
