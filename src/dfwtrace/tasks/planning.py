@@ -15,8 +15,7 @@ _SPARSE_FLOPS = 1e9
 _LOSS_SECONDS = 5e-10  # to evaluate the loss on one score
 _ROUND_SECONDS = 2e-5
 
-# Share of the free memory that a run may take.
-_MEMORY_SHARE = 0.8
+_MEMORY_SHARE = 0.8  # of the free memory, which a run may take
 
 
 @dataclass(frozen=True)
@@ -120,18 +119,13 @@ class Plan:
             f"{self.representation}: {self.reason}",
             f"n={w.n} d={w.d} m={w.m}, {kind} float{8 * w.itemsize}, {where}",
         ]
-        if self.costs:
-            lines.append(
-                f"{'representation':<16}{'memory':>12}{'set-up':>12}{'an epoch':>12}"
-                f"{f'{w.epochs} epochs':>14}"
-            )
+        table = [("representation", "memory", "set-up", "an epoch", f"{w.epochs} epochs")]
         for name, cost in self.costs.items():
             mark = "→ " if name == self.representation else "  "
-            lines.append(
-                f"{mark + name:<16}{_size(cost.memory):>12}{_time(cost.setup):>12}"
-                f"{_time(cost.epoch):>12}{_time(cost.total(w.epochs)):>14}"
-            )
-        return "\n".join(lines)
+            seconds = _time(cost.setup), _time(cost.epoch), _time(cost.total(w.epochs))
+            table.append((mark + name, _size(cost.memory), *seconds))
+        row = "{:<16}{:>12}{:>12}{:>12}{:>14}".format
+        return "\n".join(lines + [row(*cells) for cells in table if self.costs])
 
 
 def choose(
