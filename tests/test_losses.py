@@ -242,7 +242,7 @@ def test_kernels_with_weights_do_what_any_loss_does(loss: Loss, dtype: Any) -> N
             return loss.evaluate(S, y, R)
 
         evaluate_weighted = Loss.evaluate_weighted
-        along = Loss.along
+        along_kernel = None
 
         def curvature(self, S: Any, R: Any, D: Any) -> float:
             if isinstance(loss, SquaredLoss):

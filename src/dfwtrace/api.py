@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dfwtrace._typing import Array, Data, FloatArray
+from dfwtrace._typing import Data, FloatArray
 from dfwtrace.data.rows import ArrayRows, Facts
 from dfwtrace.data.shards import Shard, random_folds
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
@@ -22,7 +22,7 @@ from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
 from dfwtrace.solvers import Callback, Problem, Runner, Solver, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
-from dfwtrace.tasks import Objective, as_task, join_weights, missing_methods
+from dfwtrace.tasks import Objective, as_task, join_weights
 from dfwtrace.tasks.planning import Plan, Workload, free_memory
 from dfwtrace.validation import (
     check_count,
@@ -82,8 +82,7 @@ def solve(
         What each row counts; a weight of 2 is the same as the row twice. Where X is a DataFrame,
         the name of the column. For tasks made of a loss on scores.
     intercept : bool, default=False
-        Add a free b ∈ Rᵐ to every row of scores, XW + 1bᵀ, which is not constrained. For
-        tasks made of a loss on scores.
+        Add an unconstrained b ∈ Rᵐ to every row of scores, XW + 1bᵀ, of a loss on scores.
     solver : {"dfw", "accelerated"}, default="dfw"
         DFW-Trace, the paper's; or quasi-Newton and projected gradient steps on the factors of W,
         which reach a small gap far sooner.
@@ -92,8 +91,7 @@ def solve(
         "naive", "sva", "lanczos", or one made with `dfwtrace.lmo`, such as
         ``lmo.Power(lmo.Constant(3), start="previous")``.
     step : {"linesearch", "harmonic"}, float or callable, optional
-        For "dfw", γ of an epoch: a line search (the default), 2/(t+2), a constant, or a function of
-        t = 0, 1, ….
+        For "dfw", γ of epoch t: line search (the default), 2/(t+2), a constant, or a function of t.
     epochs : int, optional
         Largest number of epochs; 100 for "dfw", 1000 for "accelerated".
     tol : float, optional
@@ -123,17 +121,13 @@ def solve(
     Returns
     -------
     Result
-        With ``W``, ``intercept``, ``objective``, ``gap``, ``status`` and ``history``. Ctrl-C
-        returns the best iterate so far with status "interrupted"; before the first epoch it is
-        raised as usual.
+        With ``W``, ``intercept``, ``objective``, ``gap``, ``status`` and ``history``. After the
+        first epoch, Ctrl-C returns the best iterate so far with status "interrupted".
 
     Examples
     --------
     >>> import dfwtrace as dt
     >>> X, Y, W_true = dt.datasets.make_multitask(n=500, d=20, m=15, rank=3, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=500, tol=0.05)
-    >>> result.status, result.gap <= 0.05 * result.objective_at_zero
-    ('optimal', True)
     >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="accelerated", tol=1e-6)
     >>> result.status, result.relative_gap <= 1e-6
     ('optimal', True)
@@ -142,19 +136,14 @@ def solve(
     radius, seed = check_positive("radius", radius), check_count("seed", seed, 0)
     task = as_task(task)
     method = resolve(solver, lmo, step, task.log_factor)
-    criteria = StoppingCriteria(
-        method.default_epochs if epochs is None else epochs,
-        method.default_tol if tol is None else tol,
-        max_time,
-        certify_every,
-    )
+    epochs = method.default_epochs if epochs is None else epochs
+    tol = method.default_tol if tol is None else tol
+    criteria = StoppingCriteria(epochs, tol, max_time, certify_every)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
     saving = resolve_checkpoint(checkpoint)
-    columns = _ColumnNames(features, label, sample_weight)
-    problem = _problem(
-        task, X, y, columns, method, criteria.epochs, representation, engine, intercept
-    )
+    data = _Data(X, y, features, label, sample_weight)
+    problem = _problem(task, data, method, criteria.epochs, representation, engine, intercept)
     _check_methods(problem, method, criteria.tol)
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
     with single_threaded_blas():
@@ -209,16 +198,14 @@ def plan(
     --------
     >>> import numpy as np, dfwtrace as dt
     >>> choice = dt.plan(dt.LeastSquares(), np.ones((10_000, 20)), np.ones((10_000, 5)))
-    >>> choice.representation
-    'gram'
     >>> print(choice)  # doctest: +ELLIPSIS
     gram: the least time over 100 epochs...
     """
     task = as_task(task)
     method = resolve(solver, lmo, None, task.log_factor)
     epochs = check_count("epochs", method.default_epochs if epochs is None else epochs, 0)
-    columns = _ColumnNames(features, label)
-    return _problem(task, X, y, columns, method, epochs, representation, engine).plan
+    data = _Data(X, y, features, label)
+    return _problem(task, data, method, epochs, representation, engine).plan
 
 
 def path(
@@ -242,9 +229,8 @@ def path(
 ) -> Path:
     """Solve for many radii, from the smallest to the largest, each from the one before.
 
-    The solver is "accelerated". The data are read, cut into shards and sent to the workers once.
-    Least squares in gram form sums the second moments of each fold once, so that all folds and all
-    radii together take one pass over the data.
+    The solver is "accelerated". In gram form, all folds and all radii together take one pass over
+    the data, which sums the second moments of each fold.
 
     Parameters
     ----------
@@ -256,8 +242,7 @@ def path(
         In any order.
     folds : int or array of shape (n,), optional
         Also validate each radius on this number of random folds of the rows, or on given ones: the
-        number of each row's fold, from 0. A row with a negative number is in no fold: all runs
-        learn from it.
+        number of each row's fold, from 0; all runs learn from rows with a negative number.
     features, label : str or list of str, optional
     sample_weight : array of shape (n,), or str, optional
     intercept : bool, default=False
@@ -290,17 +275,14 @@ def path(
     checked, seed = _check_radii(radii), check_count("seed", seed, 0)
     task, method = as_task(task), resolve("accelerated")
     criteria = StoppingCriteria(epochs, tol, max_time)
-    columns = _ColumnNames(features, label, sample_weight)
-    problem = _problem(
-        task, X, y, columns, method, criteria.epochs, representation, engine, intercept
-    )
+    data = _Data(X, y, features, label, sample_weight)
+    problem = _problem(task, data, method, criteria.epochs, representation, engine, intercept)
     _check_methods(problem, method, criteria.tol)
-    cut = None if folds is None else _Cut.checked(problem, folds, seed)
+    cut = None if folds is None else _check_folds(problem, folds, seed)
 
     def along(problem: Problem) -> list[Result]:
         """A result for each radius; the runs go from the smallest to the largest."""
-        results: dict[int, Result] = {}
-        W = LowRankMatrix.zeros(problem.shape)
+        results, W = dict[int, Result](), LowRankMatrix.zeros(problem.shape)
         for number in np.argsort(checked, kind="stable"):
             runner = Runner(problem, method, criteria, progress=progress)
             result = runner.run(float(checked[number]), W, seed)
@@ -310,33 +292,32 @@ def path(
         return [results[number] for number in range(len(checked))]
 
     with single_threaded_blas():
-        if cut is not None and problem.task.supports("summarise_folds"):
-            return _path_by_sums(problem, checked, cut, along)
-        with closing(problem.start()):
-            results = along(problem)
         if cut is None:
-            return Path(checked, results)
-        of_folds, losses = [], []
-        for learn, validate in cut.splits(problem):
-            with closing(_part(problem, learn).start()) as part:
-                of_folds.append(along(part))
-            losses.append(_mean_losses(problem, of_folds[-1], validate))
-        return Path(checked, results, np.column_stack(losses), of_folds)
+            with closing(problem.start()):
+                return Path(checked, along(problem))
+        by_sums = problem.task.supports("summarise_folds")
+        without, mean_losses = (_folds_by_sums if by_sums else _folds_by_rows)(problem, cut)
+        runs = []
+        for fold in (None, *range(cut.n_folds)):
+            with closing(without(fold)) as part:
+                runs.append(along(part))
+        losses = [mean_losses(fold, results) for fold, results in enumerate(runs[1:])]
+        return Path(checked, runs[0], np.column_stack(losses), runs[1:])
 
 
-class _ColumnNames(NamedTuple):
-    """Where a DataFrame's features and targets are, and weights of rows, as given."""
+class _Data(NamedTuple):
+    """What holds rows, targets and weights, as given."""
 
-    features: str | Sequence[str] | None = None
-    label: str | Sequence[str] | None = None
+    X: Data
+    y: Data
+    features: str | Sequence[str] | None
+    label: str | Sequence[str] | None
     sample_weight: Data = None
 
 
 def _problem(
     task: Objective,
-    X: Data,
-    y: Data,
-    columns: _ColumnNames,
+    data: _Data,
     solver: Solver,
     epochs: int,
     representation: str,
@@ -344,13 +325,14 @@ def _problem(
     intercept: bool = False,
 ) -> Problem:
     """Check the data, choose the representation, and put the problem together."""
+    from_frame = is_frame(data.X)
     if not isinstance(intercept, bool | np.bool_):
         raise TypeError(f"intercept must be True or False, got {describe(intercept)}.")
     if engine is None:
-        engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
+        engine = SparkEngine(data.X.sparkSession) if from_frame else LocalEngine()
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
-    weighted = columns.sample_weight is not None
+    weighted = data.sample_weight is not None
     for name, wanted in (("intercept", intercept), ("sample_weight", weighted)):
         if wanted and not task.takes_scores:
             raise TypeError(
@@ -359,24 +341,13 @@ def _problem(
             )
     if weighted:
         task = task.with_weights()
-    rows = (_frame_rows if is_frame(X) else _array_rows)(task, X, y, columns, engine)
+    rows = _frame_rows(task, data, engine) if from_frame else _array_rows(task, data)
     facts: Facts = rows.facts
     task.check_width(facts.shape[1], facts.n_rows)
-    workload = Workload(
-        n=facts.n_rows,
-        d=facts.shape[0],
-        m=facts.shape[1],
-        stored=facts.stored,
-        sparse=facts.sparse,
-        itemsize=int(facts.dtype.itemsize),
-        epochs=epochs,
-        products=solver.mean_products(epochs),
-        columns=solver.columns,
-        gathers=solver.gathers,
-        local=solver.local,
-        n_shards=engine.n_shards,
-        n_jobs=int(getattr(engine, "n_jobs", 1)),
-    )
+    sizes = facts.n_rows, *facts.shape, facts.stored, facts.sparse, int(facts.dtype.itemsize)
+    effort = epochs, solver.mean_products(epochs), solver.gathers, solver.local
+    n_jobs = int(getattr(engine, "n_jobs", 1))
+    workload = Workload(*sizes, *effort, engine.n_shards, n_jobs, solver.columns)
     # Nothing is known here of a cluster's memory.
     free = free_memory() if isinstance(engine, LocalEngine) else None
     form, plan = task.plan(workload, representation, free, bool(intercept))
@@ -384,22 +355,21 @@ def _problem(
     return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
 
 
-def _array_rows(
-    task: Objective, X: Data, y: Data, columns: _ColumnNames, engine: Engine
-) -> ArrayRows:
-    for name, given in (("features", columns.features), ("label", columns.label)):
+def _array_rows(task: Objective, data: _Data) -> ArrayRows:
+    X, y, features, label, sample_weight = data
+    for name, given in (("features", features), ("label", label)):
         if given is not None:
             raise TypeError(f"{name} names columns of a Spark DataFrame, but X is {describe(X)}.")
     X = check_features(X)
     y = check_targets(y, X.shape[0])
-    if columns.sample_weight is not None:
-        weights = check_weights(columns.sample_weight, X.shape[0])
+    if sample_weight is not None:
+        weights = check_weights(sample_weight, X.shape[0])
         y = None if y is None else join_weights(weights, y)
     return ArrayRows.examined(X, y, task.examine)
 
 
-def _frame_rows(task: Objective, X: Data, y: Data, columns: _ColumnNames, engine: Engine) -> Any:
-    features, label, sample_weight = columns
+def _frame_rows(task: Objective, data: _Data, engine: Engine) -> Any:
+    X, y, features, label, sample_weight = data
     if sample_weight is not None:
         if not isinstance(sample_weight, str):
             raise TypeError(
@@ -423,10 +393,9 @@ def _frame_rows(task: Objective, X: Data, y: Data, columns: _ColumnNames, engine
 
 def _check_methods(problem: Problem, solver: Solver, tol: float | None) -> None:
     """Refuse a task that lacks what the solver or the tolerance needs."""
-    needed = {*solver.needs, *(("loss",) if tol is not None else ())}
-    missing = missing_methods(problem.task, sorted(needed))
-    if missing:
-        raise TypeError(f"task lacks the method {missing[0]!r}, which this run needs.")
+    for name in sorted({*solver.needs, *(("loss",) if tol is not None else ())}):
+        if not problem.task.supports(name):
+            raise TypeError(f"task lacks the method {name!r}, which this run needs.")
 
 
 def _check_start(
@@ -463,74 +432,65 @@ class _Cut(NamedTuple):
     seed: int
     fold_of: FloatArray  # empty if at random
 
-    @classmethod
-    def checked(cls, problem: Problem, folds: Data, seed: int) -> _Cut:
-        n_rows = problem.rows.facts.n_rows
-        if np.ndim(folds) == 0:
-            cut = cls(check_count("folds", folds, 2), seed, np.zeros(0))
-            if cut.n_folds > n_rows:
-                raise ValueError(f"folds must be at most the {n_rows} rows, got {folds}.")
-        else:
-            given = np.asarray(folds)
-            if given.dtype.kind not in "iu" or given.shape != (n_rows,):
-                raise ValueError(
-                    f"folds must be a whole number for each of the {n_rows} rows, "
-                    f"got shape {given.shape} of {given.dtype}."
-                )
-            cut = cls(int(given.max()) + 1, seed, given.astype(np.float64))
-            sizes = np.bincount(given[given >= 0], minlength=cut.n_folds)
-            if cut.n_folds < 1 or not sizes.min() > 0 or sizes.max() == n_rows:
-                raise ValueError("folds must number the folds from 0 without gaps, each with rows.")
-        here = isinstance(problem.rows, ArrayRows)
-        if not here and not problem.task.supports("summarise_folds"):
-            raise TypeError(
-                "folds of a DataFrame need a task in gram form, such as LeastSquares(); validate "
-                "others on a part of the DataFrame that is set aside."
+
+def _check_folds(problem: Problem, folds: Data, seed: int) -> _Cut:
+    n_rows = problem.rows.facts.n_rows
+    if np.ndim(folds) == 0:
+        cut = _Cut(check_count("folds", folds, 2), seed, np.zeros(0))
+        if cut.n_folds > n_rows:
+            raise ValueError(f"folds must be at most the {n_rows} rows, got {folds}.")
+    else:
+        given = np.asarray(folds)
+        if given.dtype.kind not in "iu" or given.shape != (n_rows,):
+            raise ValueError(
+                f"folds must be a whole number for each of the {n_rows} rows, "
+                f"got shape {given.shape} of {given.dtype}."
             )
-        return cut
+        cut = _Cut(int(given.max()) + 1, seed, given.astype(np.float64))
+        sizes = np.bincount(given[given >= 0], minlength=cut.n_folds)
+        if cut.n_folds < 1 or not sizes.min() > 0 or sizes.max() == n_rows:
+            raise ValueError("folds must number the folds from 0 without gaps, each with rows.")
+    if not isinstance(problem.rows, ArrayRows) and not problem.task.supports("summarise_folds"):
+        raise TypeError(
+            "folds of a DataFrame need a task in gram form, such as LeastSquares(); validate "
+            "others on a part of the DataFrame that is set aside."
+        )
+    return cut
 
-    def splits(self, problem: Problem) -> Iterator[tuple[Array, Array]]:
-        """Row numbers to learn from and to validate on, for each fold."""
-        rows, fold_of = problem.rows, self.fold_of
-        if not fold_of.size:
-            fold_of = random_folds(Shard(0, rows.X, rows.y), self.n_folds, self.seed)
-        for fold in range(self.n_folds):
-            yield np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)
+
+#: The problem without a fold's rows, with workers, and the mean loss of solutions on those rows.
+_Folds = tuple[Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]]
 
 
-def _path_by_sums(
-    problem: Problem, radii: FloatArray, cut: _Cut, along: Callable[[Problem], list[Result]]
-) -> Path:
-    """All runs on the statistics of the folds, which add up to those of all rows."""
+def _folds_by_sums(problem: Problem, cut: _Cut) -> _Folds:
+    """From the statistics of the folds, which add up to those of all rows."""
     sums, shard_rows = problem.fold_sums(*cut)
 
-    def results_of(without: int | None) -> list[Result]:
-        with closing(problem.summed(sums.summary(without), shard_rows)) as part:
-            return along(part)
+    def mean_losses(fold: int, results: list[Result]) -> list[float]:
+        return [sums.mean_loss(fold, result.W, result.intercept) for result in results]
 
-    results = results_of(None)
-    losses, of_folds = np.empty((len(radii), cut.n_folds)), []
-    for fold in range(cut.n_folds):
-        of_folds.append(results_of(fold))
-        losses[:, fold] = [sums.mean_loss(fold, r.W, r.intercept) for r in of_folds[-1]]
-    return Path(radii, results, losses, of_folds)
+    return lambda fold: problem.summed(sums.summary(fold), shard_rows), mean_losses
 
 
-def _part(problem: Problem, learn: Array) -> Problem:
-    """The problem on some of the rows."""
-    rows = problem.rows
-    facts = replace(rows.facts, n_rows=len(learn))
-    part = ArrayRows(rows.X[learn], None if rows.y is None else rows.y[learn], facts)
-    return problem.on(part)
+def _folds_by_rows(problem: Problem, cut: _Cut) -> _Folds:
+    """From the rows themselves."""
+    rows, task, fold_of = problem.rows, problem.task, cut.fold_of
+    if not fold_of.size:
+        fold_of = random_folds(Shard(0, rows.X, rows.y), cut.n_folds, cut.seed)
 
+    def without(fold: int | None) -> Problem:
+        if fold is None:
+            return problem.start()
+        kept = np.flatnonzero(fold_of != fold)
+        facts, y = replace(rows.facts, n_rows=len(kept)), rows.y
+        part = ArrayRows(rows.X[kept], None if y is None else y[kept], facts)
+        return problem.on(part).start()
 
-def _mean_losses(problem: Problem, results: list[Result], validate: Array) -> list[float]:
-    """The mean loss on the rows left out, for each radius."""
-    rows, task = problem.rows, problem.task
-    held_out = Shard(0, rows.X[validate], None if rows.y is None else rows.y[validate])
-    weight = task.weight_of_rows(held_out) or 1.0
-    losses = []
-    for result in results:
-        b = () if result.intercept is None else (result.intercept,)
-        losses.append(task.loss(task.stats(held_out, result.W, *b)) / weight)
-    return losses
+    def mean_losses(fold: int, results: list[Result]) -> list[float]:
+        left_out = np.flatnonzero(fold_of == fold)
+        shard = Shard(0, rows.X[left_out], None if rows.y is None else rows.y[left_out])
+        weight = task.weight_of_rows(shard) or 1.0
+        at = [(r.W,) if r.intercept is None else (r.W, r.intercept) for r in results]
+        return [task.loss(task.stats(shard, *point)) / weight for point in at]
+
+    return without, mean_losses

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -95,8 +94,8 @@ def make_multiclass(
     """
     X, W_true = _features_and_truth(np.random.default_rng(seed), n, d, m, rank, dtype)
     # Some rows at a time: all scores together would take more memory than the data.
-    best = [(block @ W_true).argmax(axis=1) for block in _blocks(X)]
-    return X, np.concatenate(best), W_true
+    blocks = (X[start : start + _ROWS_AT_ONCE] for start in range(0, n, _ROWS_AT_ONCE))
+    return X, np.concatenate([(block @ W_true).argmax(axis=1) for block in blocks]), W_true
 
 
 def _features_and_truth(
@@ -112,8 +111,3 @@ def _features_and_truth(
     W = LowRankMatrix(U, np.ones(rank), V).compress()
     X = rng.standard_normal((n, d), dtype=dtype)
     return X, W * (1.0 / W.trace_norm)
-
-
-def _blocks(X: Array) -> Iterator[Array]:
-    for start in range(0, len(X), _ROWS_AT_ONCE):
-        yield X[start : start + _ROWS_AT_ONCE]

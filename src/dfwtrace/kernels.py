@@ -1,8 +1,7 @@
 """Compiled loops for the passes over memory that NumPy would make several times.
 
-An epoch is bound by memory bandwidth, so each kernel reads and writes every number once. They
-release the GIL, run on one thread (the engine runs shards side by side) and take float32 or
-float64 as it comes.
+They release the GIL, run on one thread (the engine runs shards side by side), read and write every
+number once, and take float32 or float64 as it comes.
 """
 
 from __future__ import annotations
@@ -36,20 +35,18 @@ def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-@intrinsic
-def _bits_as_float(typing_context: Any, bits: Any) -> Any:
-    """Read an integer's bits as a floating-point number of the same width."""
-    return (types.float32 if bits == types.int32 else types.float64)(bits), _bitcast
+_OF_SAME_WIDTH = {types.float32: types.int32, types.float64: types.int64}
+_OF_SAME_WIDTH |= {integer: floating for floating, integer in _OF_SAME_WIDTH.items()}
 
 
 @intrinsic
-def _float_as_bits(typing_context: Any, number: Any) -> Any:
-    """Read a floating-point number's bits as an integer of the same width."""
-    return (types.int32 if number == types.float32 else types.int64)(number), _bitcast
+def _recast(typing_context: Any, number: Any) -> Any:
+    """Read a floating-point number's bits as an integer of the same width, or the reverse."""
 
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
 
-def _bitcast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+    return _OF_SAME_WIDTH[number](number), generate
 
 
 @intrinsic
@@ -97,8 +94,8 @@ def _overload_exp(x: Any) -> Any:
         k = shifted - rounder
         r = (x - k * ln2_high) - k * ln2_low
         p = c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * c7))))))
-        bits = i(_float_as_bits(p) + i(_float_as_bits(shifted) << mantissa))
-        return zero if x < smallest else _bits_as_float(bits)
+        bits = i(_recast(p) + i(_recast(shifted) << mantissa))
+        return zero if x < smallest else _recast(bits)
 
     def exp64(x: Any) -> Any:
         shifted = x * inverse_ln2 + rounder
@@ -106,8 +103,8 @@ def _overload_exp(x: Any) -> Any:
         r = (x - k * ln2_high) - k * ln2_low
         p = c8 + r * (c9 + r * (c10 + r * (c11 + r * (c12 + r * c13))))
         p = c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * (c7 + r * p)))))))
-        bits = i(_float_as_bits(p) + i(_float_as_bits(shifted) << mantissa))
-        return zero if x < smallest else _bits_as_float(bits)
+        bits = i(_recast(p) + i(_recast(shifted) << mantissa))
+        return zero if x < smallest else _recast(bits)
 
     return exp32 if x == types.float32 else exp64
 
@@ -130,10 +127,8 @@ def softmax_advance(
     Returns (Σ -weights·log softmax(S + b)_y, ⟨S, R⟩). Without any weights, all of them are 1.
     """
     n, m = S.shape
-    zero = S.dtype.type(0)
-    one = S.dtype.type(1)
-    value = 0.0
-    inner = 0.0
+    zero, one = S.dtype.type(0), S.dtype.type(1)
+    value = inner = 0.0
     for i in range(n):
         scores, residual, q_i = S[i], R[i], q[i]
         highest = S.dtype.type(-np.inf)
@@ -152,9 +147,7 @@ def softmax_advance(
         residual[label] = zero
         weight_of_row = weights[i] if weights.size else one
         inverse = weight_of_row / total
-        others = zero
-        row_inner = zero
-        row_product = zero
+        others = row_inner = row_product = zero
         for j in range(m):
             probability = residual[j] * inverse
             residual[j] = probability
@@ -186,10 +179,8 @@ def softmax_along(
     each row times its weight, if there are any. `exponentials` is scratch memory for one row.
     """
     n, m = S.shape
-    zero = S.dtype.type(0)
-    one = S.dtype.type(1)
-    slope = 0.0
-    curvature = 0.0
+    zero, one = S.dtype.type(0), S.dtype.type(1)
+    slope = curvature = 0.0
     for i in range(n):
         scores, q_i = S[i], q[i]
         highest = S.dtype.type(-np.inf)
@@ -197,8 +188,7 @@ def softmax_along(
             score = scores[j] + gamma * (q_i * v[j] - scores[j]) + b[j]
             exponentials[j] = score
             highest = _larger(highest, score)
-        total = zero
-        first = zero
+        total = first = zero
         for j in range(m):
             weight = _exp(exponentials[j] - highest)
             exponentials[j] = weight
@@ -209,10 +199,8 @@ def softmax_along(
         for j in range(m):
             deviation = q_i * v[j] - scores[j] - mean
             second += exponentials[j] * deviation * deviation
-        label = y[i]
-        weight_of_row = np.float64(weights[i] if weights.size else one)
-        step = np.float64(mean) - np.float64(q_i * v[label] - scores[label])
-        slope += weight_of_row * step
+        label, weight_of_row = y[i], np.float64(weights[i] if weights.size else one)
+        slope += weight_of_row * (np.float64(mean) - np.float64(q_i * v[label] - scores[label]))
         curvature += weight_of_row * np.float64(second / total)
     return slope, curvature
 
@@ -235,16 +223,12 @@ def squared_advance(
     Returns (½⟨S + b - Y, R⟩, ⟨S, R⟩). Without any weights, all of them are 1.
     """
     n, m = S.shape
-    zero = S.dtype.type(0)
-    one = S.dtype.type(1)
-    value = 0.0
-    inner = 0.0
+    zero, one = S.dtype.type(0), S.dtype.type(1)
+    value = inner = 0.0
     for i in range(n):
         scores, targets, residual, q_i = S[i], Y[i], R[i], q[i]
         weight_of_row = weights[i] if weights.size else one
-        row_value = zero
-        row_inner = zero
-        row_product = zero
+        row_value = row_inner = row_product = zero
         for j in range(m):
             score = decay * scores[j] + q_i * v[j]
             error = S.dtype.type(score + b[j] - targets[j])

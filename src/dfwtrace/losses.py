@@ -1,8 +1,6 @@
 """Losses on the scores S = XW: F(W) = Σ_i ℓ(S_i, y_i).
 
-A loss knows nothing of X, of W or of other shards. Writing a new one takes two methods,
-`evaluate` and `check_targets`, and `curvature` if it should have a line search; every
-representation, oracle and engine follows.
+A new one takes the methods `evaluate` and `check_targets`, and `curvature` for a line search.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ __all__ = ["UNWEIGHTED", "Loss", "MultinomialLoss", "SquaredLoss"]
 # Rows of scores worked on at once by losses without a kernel of their own: stays in cache.
 _ROWS_AT_ONCE = 256
 
-#: No weights: every row counts once.
-UNWEIGHTED: Array = np.zeros(0, np.float32)
+UNWEIGHTED: Array = np.zeros(0, np.float32)  # every row counts once
 
 
 class Loss(ABC):
@@ -41,14 +38,15 @@ class Loss(ABC):
     name: str
     quadratic: bool = False
     smoothness: float
-    #: A compiled `advance`, if there is one.
+    #: A compiled `advance` and a compiled `along`, if there are any.
     kernel: Callable[..., tuple[float, float]] | None = None
+    along_kernel: Callable[..., tuple[float, float]] | None = None
 
     @abstractmethod
     def check_targets(self, y: Array | None) -> tuple[Array, int]:
         """Refuse bad targets in one sentence; return them as an array, and the width m of S.
 
-        It may be called on some of the rows at a time; m is then the largest of the widths.
+        Called on some of the rows at a time, it gives widths of which m is the largest.
         """
 
     def as_targets(self, y: Array) -> Array:
@@ -69,8 +67,8 @@ class Loss(ABC):
     @property
     def searchable(self) -> bool:
         """Whether there is a line search: `curvature`, or the whole of `along`, is given."""
-        kind = type(self)
-        return kind.curvature is not Loss.curvature or kind.along is not Loss.along
+        given = type(self).curvature is not Loss.curvature or type(self).along is not Loss.along
+        return given or self.along_kernel is not None
 
     def advance(
         self,
@@ -87,8 +85,8 @@ class Loss(ABC):
     ) -> tuple[float, float]:
         """S ← decay·S + q vᵀ, R ← ∂ℓ/∂S, product ← R·ahead; returns (Σ ℓ, ⟨S, R⟩).
 
-        All in one go, because rows are in cache then: `ahead` is what R will be multiplied by next.
-        Each row's ℓ is multiplied by its weight, if there are any, and taken at S + b.
+        All in one pass: `ahead` is what R will be multiplied by next. Each row's ℓ is multiplied by
+        its weight, if there are any, and taken at S + b.
         """
         b = np.zeros(S.shape[1], S.dtype) if b is None else b
         if self.kernel is not None:
@@ -125,6 +123,9 @@ class Loss(ABC):
     ) -> tuple[float, float]:
         """φ'(γ) and φ''(γ) of φ(γ) = Σ ℓ(S + γD + b), D = q vᵀ - S, each row times its weight."""
         b = np.zeros(S.shape[1], S.dtype) if b is None else b
+        if self.along_kernel is not None:
+            scratch = np.empty(S.shape[1], S.dtype)
+            return self.along_kernel(S, y, S.dtype.type(gamma), q, v, scratch, weights, b)
         slope = curvature = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
             block = slice(start, start + _ROWS_AT_ONCE)
@@ -190,7 +191,7 @@ class MultinomialLoss(Loss):
 
     name = "multinomial"
     smoothness = 0.5  # of diag(p) - ppᵀ: half, for two classes of probability ½
-    kernel = staticmethod(softmax_advance)
+    kernel, along_kernel = staticmethod(softmax_advance), staticmethod(softmax_along)
 
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = None if n_classes is None else check_count("n_classes", n_classes, 2)
@@ -236,27 +237,9 @@ class MultinomialLoss(Loss):
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
         return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1], weights)[0]
 
-    def along(
-        self,
-        S: Array,
-        y: Array,
-        gamma: float,
-        q: Array,
-        v: Array,
-        weights: Array = UNWEIGHTED,
-        b: Array | None = None,
-    ) -> tuple[float, float]:
-        b = np.zeros(S.shape[1], S.dtype) if b is None else b
-        scratch = np.empty(S.shape[1], S.dtype)
-        slope, curvature = softmax_along(S, y, S.dtype.type(gamma), q, v, scratch, weights, b)
-        return slope, curvature
-
 
 def _of_equal_weight(weights: Array) -> Iterator[tuple[Any, Any]]:
-    """Rows that have the same weight, and the weight; all rows and 1 where there are none.
-
-    A loss sums over rows, so that rows of one weight can be given to it together.
-    """
+    """Rows that have the same weight, and the weight; all rows and 1 where there are none."""
     if not weights.size:
         yield slice(None), 1
         return

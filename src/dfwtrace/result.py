@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ Status = Literal["optimal", "max_epochs", "max_time", "stalled", "stopped", "int
 Record = dict[str, Any]
 
 
-class History(Sequence[Record]):
+class History(list[Record]):
     """Records of a run, one for each epoch, as rows or as columns.
 
     Examples
@@ -26,31 +26,27 @@ class History(Sequence[Record]):
     >>> history = History()
     >>> history.append({"epoch": 1, "objective": 2.0})
     >>> history.append({"epoch": 2, "objective": 1.0, "test_error": 0.25})
-    >>> history.column("objective")
-    array([2., 1.])
     >>> history.column("test_error")
     array([ nan, 0.25])
-    >>> history[-1]["epoch"]
-    2
     """
 
     def __init__(self) -> None:
-        self._records: list[Record] = []
+        super().__init__()
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record."""
-        self._records.append(dict(record))
+        """Add a copy of a record."""
+        super().append(dict(record))
 
     @property
     def columns(self) -> list[str]:
         """All names that some record has, in the order in which they came up."""
-        return list(dict.fromkeys(name for record in self._records for name in record))
+        return list(dict.fromkeys(name for record in self for name in record))
 
     def column(self, name: str) -> Array:
         """One column as an array, with NaN where a record has no such value."""
-        if self._records and name not in self.columns:
+        if self and name not in self.columns:
             raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}.")
-        return np.asarray([record.get(name, np.nan) for record in self._records])
+        return np.asarray([record.get(name, np.nan) for record in self])
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with a row for each epoch."""
@@ -58,20 +54,7 @@ class History(Sequence[Record]):
             import pandas
         except ImportError as error:
             raise ImportError("to_pandas needs pandas: pip install pandas.") from error
-        return pandas.DataFrame(self._records)
-
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        return self._records[index]
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self._records)
+        return pandas.DataFrame(list(self))
 
     def __repr__(self) -> str:
         return f"History({len(self)} epochs: {', '.join(self.columns)})"
@@ -104,14 +87,13 @@ class Result:
     plan : Plan
         Which representation was taken, and why.
     rounds : History
-        A record for each round: its epoch (0 is what it took to set up), whether it was the
-        oracle's, the method that ran on the shards, the numbers that the paper counts, the bytes
-        on the wire, and the seconds in compute, wait and reduce.
+        A record for each round: its epoch (0 for the set-up), whether it was the oracle's, the
+        method that ran on the shards, the numbers that the paper counts, the bytes on the wire,
+        and the seconds in compute, wait and reduce.
     intercept : array of shape (m,), or None
         b of the scores XW + 1bᵀ, if one was asked for.
     setup_seconds : float
-        From the call to the first epoch: data to shards, their statistics, F at the start. The
-        history's seconds include them.
+        From the call to the first epoch; the history's seconds include them.
     """
 
     W: LowRankMatrix
@@ -129,11 +111,11 @@ class Result:
     @property
     def message(self) -> str:
         """One sentence on how the run ended."""
-        scale = abs(self.objective_at_zero) or 1.0
         reached = f"a relative gap of {self.relative_gap:.2g}"
         if self.status == "optimal":
             return f"Optimal: {reached} is certified."
         if self.status == "stalled":
+            scale = abs(self.objective_at_zero) or 1.0
             allowance = 0.0 if self.certificate is None else self.certificate.rounding / scale
             advice = "; data in float64 go further" if self.plan.workload.itemsize == 4 else ""
             return (
@@ -175,13 +157,6 @@ class Path:
         Mean loss of a row that the run had not seen, if folds were asked for.
     fold_results : list of lists of Result
         For each fold the results without its rows, in the order of the radii.
-
-    Examples
-    --------
-    >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, seed=0)
-    >>> dt.path(dt.LeastSquares(), X, Y, radii=[0.1, 1.0])
-    Path(2 radii from 0.1 to 1)
     """
 
     radii: FloatArray

@@ -11,20 +11,13 @@ import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Data, DType, FloatArray, Matrix
 
-# Rows summed at once when looking for NaN: bounds the temporary memory, also for memmaps.
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 16 << 20  # summed at once when looking for NaN: bounds the temporary memory
 
 Number = TypeVar("Number", float, FloatArray)
 
 
 def require_finite(value: Number, what: str) -> Number:
-    """Return the value if all of it is finite; an overflow ends the run with a sentence.
-
-    Examples
-    --------
-    >>> require_finite(1.5, "the objective")
-    1.5
-    """
+    """Return the value if all of it is finite; an overflow ends the run with a sentence."""
     finite = math.isfinite(value) if isinstance(value, float) else np.isfinite(value).all()
     if not finite:
         raise ArithmeticError(
@@ -95,41 +88,28 @@ def as_floating(X: Matrix) -> Matrix:
 def check_positive(name: str, value: object) -> float:
     """A finite number above zero."""
     number = _as_number(name, value)
-    if not (math.isfinite(number) and number > 0.0):
+    if not 0.0 < number < math.inf:
         raise ValueError(f"{name} must be a finite number above 0, got {describe(value)}.")
     return number
 
 
 def check_tolerance(tol: object) -> float | None:
     """None, or a finite number that is not negative."""
-    if tol is None:
-        return None
-    number = _as_number("tol", tol)
-    if not (math.isfinite(number) and number >= 0.0):
-        raise ValueError(
-            f"tol must be a finite number of at least 0, or None, got {describe(tol)}."
-        )
-    return number
+    number = None if tol is None else _as_number("tol", tol)
+    if number is None or 0.0 <= number < math.inf:
+        return number
+    raise ValueError(f"tol must be a finite number of at least 0, or None, got {describe(tol)}.")
 
 
 def check_count(name: str, value: object, least: int) -> int:
     """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(
-            f"{name} must be a whole number of at least {least}, got {describe(value)}."
-        )
-    return int(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
+        return int(value)
+    raise ValueError(f"{name} must be a whole number of at least {least}, got {describe(value)}.")
 
 
 def describe(value: object) -> str:
-    """A value in an error message: itself if it is short, else what kind of thing it is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> describe(-1.5), describe(np.ones((3, 2)))
-    ('-1.5', 'an object of type ndarray')
-    """
+    """A value in an error message: itself if it is short, else what kind of thing it is."""
     text = repr(value)
     if len(text) <= 80 and "\n" not in text and not isinstance(value, np.ndarray):
         return text

@@ -34,28 +34,14 @@ class Targets(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """The sizes of a data set, as the shards hold it.
-
-    Attributes
-    ----------
-    n_rows, n_columns : int
-        The shape of X.
-    stored : int
-        Numbers stored in X: all of them if it is dense, the non-zeros if it is sparse.
-    sparse : bool
-    dtype : dtype
-        Of X.
-    shape : (d, m)
-        Of W.
-    targets : Targets or None
-    """
+    """The sizes of a data set, as the shards hold it; `n_rows` to `dtype` are those of X."""
 
     n_rows: int
     n_columns: int
-    stored: int
+    stored: int  # numbers in X: all of them if it is dense, the non-zeros if it is sparse
     sparse: bool
     dtype: DType
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # (d, m) of W
     targets: Targets | None
 
 
@@ -69,10 +55,9 @@ class ArrayRows:
 
     @classmethod
     def examined(cls, X: Matrix, y: Array | None, examine: Examine) -> ArrayRows:
-        """Look through all rows at once.
+        """Examine all rows at once, and copy those that do not lie one behind the other.
 
-        Rows that do not lie one behind the other are copied: BLAS may round differently for another
-        layout, and every engine must get the same.
+        BLAS may round differently for another layout, and every engine must get the same.
         """
         X, y, shape = examine(X, y)
         sparse = bool(sp.issparse(X))

@@ -16,8 +16,7 @@ from dfwtrace._typing import Array, FloatArray, Matrix
 # Rows multiplied at once. Long enough for BLAS to run at memory bandwidth; short enough that the
 # float32 partial sum of a block keeps its digits (blocks are added in float64).
 ROWS_IN_BLOCK = 2048
-# From this size of the features on, shards keep a second thread busy.
-_BYTES_WORTH_SHARDS = 1 << 20
+_BYTES_WORTH_SHARDS = 1 << 20  # of features, from which shards keep a second thread busy
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ class Shard:
 
     def digest(self) -> bytes:
         """Sixteen bytes that change if anything in the shard changes."""
-        sum_of_all = hashlib.blake2b(digest_size=16)
-        X = self.X
+        sum_of_all, X = hashlib.blake2b(digest_size=16), self.X
         parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
         for part in parts if self.y is None else (*parts, self.y):
             sum_of_all.update(f"{part.dtype.str} {part.shape}".encode())
@@ -72,41 +70,20 @@ class Shard:
 
 
 def shard_bounds(n_rows: int, n_shards: int) -> list[tuple[int, int]]:
-    """Row ranges of the shards: contiguous, sizes differing by at most one, perhaps empty.
-
-    Examples
-    --------
-    >>> shard_bounds(5, 2)
-    [(0, 2), (2, 5)]
-    """
-    cuts = [n_rows * j // n_shards for j in range(n_shards + 1)]
-    return list(pairwise(cuts))
+    """Row ranges of the shards: contiguous, sizes differing by at most one, perhaps empty."""
+    return list(pairwise(n_rows * j // n_shards for j in range(n_shards + 1)))
 
 
 def split_rows(X: Matrix, y: Array | None, n_shards: int) -> list[Shard]:
-    """Cut the data into shards that share the caller's memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [shard.n_rows for shard in split_rows(np.ones((5, 3)), np.ones(5), n_shards=3)]
-    [1, 2, 2]
-    """
-    bounds = shard_bounds(X.shape[0], n_shards)
+    """Cut the data into shards that share the caller's memory."""
     return [
         Shard(j, slice_rows(X, a, b), None if y is None else y[a:b])
-        for j, (a, b) in enumerate(bounds)
+        for j, (a, b) in enumerate(shard_bounds(X.shape[0], n_shards))
     ]
 
 
 def default_shards(n_bytes: int) -> int:
-    """For features of that size; by the data alone, so that every machine gives the same bits.
-
-    Examples
-    --------
-    >>> default_shards(1000), default_shards(10**9)
-    (1, 8)
-    """
+    """For features of that size; by the data alone, so that every machine gives the same bits."""
     return 8 if n_bytes >= _BYTES_WORTH_SHARDS else 1
 
 
@@ -165,10 +142,9 @@ class RowBlock(NamedTuple):
     def transpose_times(self, T: Array) -> Array:
         """Xᵀ T, or (X - 1cᵀ)ᵀ T."""
         product: Array = self.XT @ T
-        if self.centre is None:
-            return product
-        centred: Array = product - np.multiply.outer(self.centre, T.sum(axis=0, dtype=np.float64))
-        return centred
+        if self.centre is not None:
+            product = product - np.multiply.outer(self.centre, T.sum(axis=0, dtype=np.float64))
+        return product
 
 
 class RowBlocks:
@@ -182,8 +158,7 @@ class RowBlocks:
     ) -> None:
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
         self.dtype = X.dtype
-        self._made_of = (X, rows, centre)
-        self._blocks: list[RowBlock] = []
+        self._made_of, self._blocks = (X, rows, centre), list[RowBlock]()
         for start in range(0, self.shape[0], rows):
             stop = min(start + rows, self.shape[0])
             block = slice_rows(X, start, stop)

@@ -1,7 +1,6 @@
-"""A duality gap that is a true upper bound of F(W) - F*.
+"""A true upper bound of F(W) - F* ≤ max over the ball of ⟨W - S, G⟩ = ⟨W, G⟩ + μ σ₁(G), G = ∇F(W).
 
-For convex F, F(W) - F* ≤ max over the ball of ⟨W - S, G⟩ = ⟨W, G⟩ + μ σ₁(G) with G = ∇F(W). An
-oracle's σ is a lower bound of σ₁ and gives an estimate only; here σ₁ is bounded from above.
+An oracle's σ is a lower bound of σ₁ and gives an estimate only; here σ₁ is bounded from above.
 """
 
 from __future__ import annotations
@@ -17,17 +16,14 @@ from dfwtrace.linalg.golub_kahan import GolubKahan
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.validation import require_finite
 
-#: Up to this number of entries the gradient is gathered and σ₁ bounded deterministically.
+# Up to this number of entries the gradient is gathered and σ₁ bounded deterministically.
 DENSE_ENTRIES = 25_000_000
-#: Up to this number it is about as fast as products, however much W's factors help those.
+# Up to this number it is about as fast as products, however much W's factors help those.
 SMALL_ENTRIES = 4_000_000
-#: Otherwise the bound holds but for this probability over the random start.
-FAILURE_PROBABILITY = 1e-9
+FAILURE_PROBABILITY = 1e-9  # of the bound otherwise, over the random start
 
-# Slack over σ₁² in the Cholesky test: far above its rounding, far below any gap of interest.
-_SLACK = 1e-10
-# Up to this size the eigenvalue is found directly.
-_DIRECT = 2000
+_SLACK = 1e-10  # over σ₁² in the Cholesky test: far above its rounding, far below any gap
+_DIRECT = 2000  # up to this size the eigenvalue is found directly
 _LANCZOS_STEPS_AT_ONCE = 8
 _LANCZOS_MOST_STEPS = 200
 _SUBSPACE_ITERATIONS = 6
@@ -71,29 +67,13 @@ def certify(
     wanted: float = 0.0,
     failure_probability: float = FAILURE_PROBABILITY,
 ) -> Certificate:
-    """Bound F(W) - F* from above.
+    """Bound F(W) - F* from above by ⟨W, G⟩ + μ σ₁(G), where `inner` is ⟨W, G⟩.
 
-    Parameters
-    ----------
-    gradient : GradientOperator
-        G = ∇F(W).
-    inner : float
-        ⟨W, G⟩.
-    radius : float
-        μ.
-    near : array of shape (m, r), optional
-        Vectors that span about the same space as the leading right singular vectors of G; at the
-        optimum, W's right factors do. With few of them, and a large G, the bound comes from
-        products, which is faster. The bound is true for any vectors.
-    precision, scale : float
-        Relative rounding error of the arithmetic, and the size of F (say F(0)) that it acted on:
-        what rounding may have taken from the gap is added to it.
-    seed : int
-        For the Lanczos start.
-    wanted : float
-        Lanczos stops when the gap could not fall by more than a tenth of itself or of this.
-    failure_probability : float
-        Of the Lanczos bound.
+    `near` spans about the same space as the leading right singular vectors of G, as W's right
+    factors do at the optimum: if it has few columns, a bound from products is faster. The bound
+    holds for any `near`. `precision` is the relative rounding error of the arithmetic and `scale`
+    the size of F that it acted on: what rounding may have taken from the gap is added to it.
+    Lanczos stops when the gap could not fall by more than a tenth of itself or of `wanted`.
     """
     d, m = gradient.shape
     few = near is not None and 4 * (near.shape[1] + _SPARE_VECTORS) < min(d, m)
@@ -110,14 +90,7 @@ def certify(
 
 
 def dense_bound(G: FloatArray) -> float:
-    """An upper bound of σ₁(G), tight to 1e-10: b²I - GGᵀ has a Cholesky factor only if σ₁ ≤ b.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> round(dense_bound(np.diag([3.0, 2.0, 1.0])), 8)
-    3.0
-    """
+    """An upper bound of σ₁(G), tight to 1e-10: b²I - GGᵀ has a Cholesky factor only if σ₁ ≤ b."""
     scale = float(np.abs(G).max(initial=0.0))
     if scale == 0.0:
         return 0.0
@@ -151,8 +124,7 @@ def _leading(
 ) -> tuple[FloatArray, float, float]:
     """Right singular vectors V of G, about, with ‖GV‖² and ‖(I - VVᵀ)GᵀGV‖.
 
-    Found by subspace iteration from `near`, with some vectors to spare, until the rest of GᵀG can
-    add no more than `precise` to σ₁.
+    By subspace iteration from `near`, until the rest of GᵀG adds no more than `precise` to σ₁.
     """
     m = gradient.shape[1]
     if near is None or not 0 < near.shape[1] < m - _SPARE_VECTORS:
@@ -194,9 +166,8 @@ def lanczos_bound(
     """An upper bound of σ₁(G) from products alone.
 
     With orthonormal columns V, GᵀG has the blocks a = ‖GV‖², b = ‖(I - VVᵀ)GᵀGV‖ and
-    c = ‖G(I - VVᵀ)‖², and σ₁² ≤ (a + c)/2 + √((a - c)²/4 + b²). The first two are known from two
-    products with a block; c is bounded by `GolubKahan.upper_bound`, and need not be tight where the
-    leading directions are in V.
+    c = ‖G(I - VVᵀ)‖², and σ₁² ≤ (a + c)/2 + √((a - c)²/4 + b²). Only c takes a bound, by
+    `GolubKahan.upper_bound`, which need not be tight where the leading directions are in V.
     """
     m = gradient.shape[1]
     # A stream of its own: the oracle's starts must not be the certificate's.
@@ -206,14 +177,12 @@ def lanczos_bound(
     def outside(v: FloatArray) -> FloatArray:
         return v - V @ (V.T @ v)
 
-    start = outside(rng.standard_normal(m))
     process = GolubKahan(
         lambda v: gradient.times(outside(v)),
         lambda u: outside(gradient.transpose_times(u)),
-        start,
+        outside(rng.standard_normal(m)),
         dimension=m - V.shape[1],
     )
-
     while True:
         process.run(_LANCZOS_STEPS_AT_ONCE)
         bound = _joined(a, b, process.upper_bound(failure_probability) ** 2)

@@ -13,6 +13,14 @@ from dfwtrace.validation import require_finite
 
 _EPS = float(np.finfo(np.float64).eps)
 
+Product = Callable[[FloatArray], FloatArray]
+
+
+def uniform_on_sphere(m: int, seed: int, t: int) -> FloatArray:
+    """v₀ of epoch t: uniform on the unit sphere of Rᵐ, the same wherever it is drawn."""
+    v = np.random.default_rng([seed, t]).standard_normal(m)
+    return v / np.linalg.norm(v)
+
 
 class Pair(NamedTuple):
     """Unit vectors u, v with uᵀGv = σ = ‖Gᵀu‖, and the pairs of products that it took."""
@@ -27,24 +35,12 @@ class GolubKahan:
     """GᵀU_k = V_{k+1} B_kᵀ with orthonormal U_k, V_{k+1} and bidiagonal B_k, grown step by step.
 
     Every vector is orthogonalised twice against all earlier ones, so that the short recurrence's
-    loss of orthogonality (and with it, copies of converged values) never arises.
-
-    Parameters
-    ----------
-    matvec, rmatvec : callables
-        v ↦ G v and u ↦ Gᵀ u.
-    start : array of shape (m,)
-        The first right vector, not zero.
-    dimension : int, optional
-        Of the space that the right vectors stay in; m by default.
+    loss of orthogonality (and with it, copies of converged values) never arises. `start` is the
+    first right vector, `dimension` that of the space which right vectors stay in, m by default.
     """
 
     def __init__(
-        self,
-        matvec: Callable[[FloatArray], FloatArray],
-        rmatvec: Callable[[FloatArray], FloatArray],
-        start: FloatArray,
-        dimension: int | None = None,
+        self, matvec: Product, rmatvec: Product, start: FloatArray, dimension: int | None = None
     ) -> None:
         self._matvec, self._rmatvec = matvec, rmatvec
         self._left: _Basis | None = None  # its length is known with the first product
@@ -58,9 +54,8 @@ class GolubKahan:
     def run(self, steps: int) -> GolubKahan:
         """Take up to `steps` further steps, two products each."""
         for _ in range(steps):
-            if self.exhausted:
-                break
-            self._step()
+            if not self.exhausted:
+                self._step()
         return self
 
     def _step(self) -> None:
@@ -76,10 +71,9 @@ class GolubKahan:
         self._left.append(u)
         self.alphas.append(alpha)
         if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == self._dimension:
-            self.betas.append(0.0)
-            self.exhausted = True
-            return
-        self._right.append(v)
+            self.exhausted, beta = True, 0.0
+        else:
+            self._right.append(v)
         self.betas.append(beta)
 
     @property
@@ -89,10 +83,8 @@ class GolubKahan:
     def _bidiagonal(self) -> FloatArray:
         """B_k, of shape k × (k+1), or k × k once the space is exhausted."""
         B = np.zeros((self.steps, self._right.count))
-        for i, (alpha, beta) in enumerate(zip(self.alphas, self.betas, strict=True)):
-            B[i, i] = alpha
-            if i + 1 < self._right.count:
-                B[i, i + 1] = beta
+        np.fill_diagonal(B, self.alphas)
+        np.fill_diagonal(B[:, 1:], self.betas)
         return B
 
     def top_pair(self) -> Pair:
@@ -154,8 +146,8 @@ class GolubKahan:
 def _smallest_component(m: int, probability: float) -> float:
     """δ such that one component of a uniform unit vector of Rᵐ is below δ with this probability.
 
-    For m ≥ 3 the component's density is largest at 0, where it is c = Γ(m/2)/(√π Γ((m-1)/2)), so
-    P(|x| < δ) ≤ 2cδ; for m = 2 it is (2/π) arcsin δ.
+    For m ≥ 3 its density is at most that at 0, c = Γ(m/2)/(√π Γ((m-1)/2)), so P(|x| < δ) ≤ 2cδ;
+    for m = 2 it is (2/π) arcsin δ.
     """
     if m == 2:
         return float(np.sin(0.5 * np.pi * probability))

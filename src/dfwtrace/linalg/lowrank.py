@@ -11,11 +11,8 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.validation import check_count
 
-#: `to_dense` refuses to build more than this many bytes unless asked to.
-DENSE_LIMIT_BYTES = 1 << 30
-
-# Below this the common scale is folded into the weights, long before it could underflow.
-_SMALLEST_SCALE = 1e-100
+DENSE_LIMIT_BYTES = 1 << 30  # `to_dense` refuses to build more unless asked to
+_SMALLEST_SCALE = 1e-100  # below it the common scale is folded into the weights, before underflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,18 +39,15 @@ class RankOne:
 
     def equals(self, other: RankOne) -> bool:
         """Whether both are the same to the last bit."""
-        return (
-            self.scale == other.scale
-            and np.array_equal(self.u, other.u)
-            and np.array_equal(self.v, other.v)
-        )
+        pairs = (self.scale, other.scale), (self.u, other.u), (self.v, other.v)
+        return all(np.array_equal(one, another) for one, another in pairs)
 
 
 class LowRankMatrix:
     """A d×m matrix W = U diag(s) Vᵀ that is only ever touched through its factors.
 
-    Values are never changed in place: every operation returns a new matrix. A step of Frank-Wolfe
-    (`toward`) still costs O(d + m) amortised, because successive iterates share their columns.
+    Every operation returns a new matrix. A step of Frank-Wolfe (`toward`) still costs O(d + m)
+    amortised, because successive iterates share their columns.
 
     Parameters
     ----------
@@ -89,14 +83,7 @@ class LowRankMatrix:
         if np.any(weights < 0):
             U = U * np.where(weights < 0, -1.0, 1.0).astype(U.dtype)
         self._factors = _Columns(U, np.abs(weights), V, capacity=weights.size)
-        self._rank = weights.size
-        self._scale = 1.0
-
-    @classmethod
-    def _sharing(cls, factors: _Columns, rank: int, scale: float) -> LowRankMatrix:
-        matrix = cls.__new__(cls)
-        matrix._factors, matrix._rank, matrix._scale = factors, rank, scale
-        return matrix
+        self._rank, self._scale = weights.size, 1.0
 
     def parts(self) -> tuple[Array, FloatArray, Array, float]:
         """U, weights, V and the scale of the weights: `from_parts` makes the same bits of them."""
@@ -111,13 +98,7 @@ class LowRankMatrix:
 
     @classmethod
     def zeros(cls, shape: tuple[int, int], dtype: Any = np.float64) -> LowRankMatrix:
-        """The zero matrix, of rank 0.
-
-        Examples
-        --------
-        >>> LowRankMatrix.zeros((3, 2)).trace_norm
-        0.0
-        """
+        """The zero matrix, of rank 0."""
         d, m = shape
         return cls(np.empty((d, 0), dtype), np.empty(0), np.empty((m, 0), dtype))
 
@@ -176,17 +157,7 @@ class LowRankMatrix:
         return Q_u @ A, singular, Q_v @ Bt.T
 
     def toward(self, atom: RankOne, gamma: float) -> LowRankMatrix:
-        """The Frank-Wolfe step (1-γ) W + γ · atom, in O(d + m) amortised.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dfwtrace import LowRankMatrix, RankOne
-        >>> atom = RankOne(-2.0, np.array([1.0, 0.0]), np.array([0.0, 1.0]))
-        >>> LowRankMatrix.zeros((2, 2)).toward(atom, 0.5).to_dense()
-        array([[ 0., -1.],
-               [ 0.,  0.]])
-        """
+        """The Frank-Wolfe step (1-γ) W + γ · atom, in O(d + m) amortised."""
         if gamma == 0.0:
             return self
         u = atom.u if atom.scale >= 0 else -atom.u
@@ -196,27 +167,20 @@ class LowRankMatrix:
         matrix, scale = self, self._scale * (1.0 - gamma)
         if scale < _SMALLEST_SCALE:
             matrix, scale = LowRankMatrix(self.U, self.s, self.V), 1.0 - gamma
-        factors = matrix._factors.append(self._rank, u, weight / scale, atom.v)
-        return LowRankMatrix._sharing(factors, self._rank + 1, scale)
+        moved = LowRankMatrix.__new__(LowRankMatrix)
+        moved._factors = matrix._factors.append(self._rank, u, weight / scale, atom.v)
+        moved._rank, moved._scale = self._rank + 1, scale
+        return moved
 
     def compress(self, tol: float = 0.0, max_rank: int | None = None) -> LowRankMatrix:
         """The same matrix with orthonormal factors and a bounded rank; its trace norm never grows.
 
         Parameters
         ----------
-        tol : float
-            The smallest singular values are dropped while together they make up at most this
-            fraction of the trace norm. What is dropped only shortens W: it stays in the ball.
+        tol : float, default=0.0
+            Fraction of the trace norm that the singular values dropped may make up together.
         max_rank : int, optional
             Largest number of singular values to keep.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dfwtrace import LowRankMatrix
-        >>> W = LowRankMatrix(np.ones((3, 5)), np.ones(5), np.ones((4, 5)))
-        >>> W.compress().rank
-        1
         """
         if not 0.0 <= tol < 1.0:
             raise ValueError(f"tol must be at least 0 and below 1, got {tol}.")
@@ -227,8 +191,7 @@ class LowRankMatrix:
         total = tails[0] if singular.size else 0.0
         noise = np.finfo(np.float64).eps * max(self.shape)
         keep = int(np.count_nonzero(tails > max(tol, noise) * total))
-        if max_rank is not None:
-            keep = min(keep, max_rank)
+        keep = keep if max_rank is None else min(keep, max_rank)
         kept = singular[:keep]
         # Rounding may lengthen W by an ulp or two; ‖W‖_* ≤ Σ s_i ‖u_i‖ ‖v_i‖ holds without an SVD.
         bound = float(self.s @ (np.linalg.norm(self.U, axis=0) * np.linalg.norm(self.V, axis=0)))
@@ -237,16 +200,7 @@ class LowRankMatrix:
         return LowRankMatrix(U[:, :keep], kept, V[:, :keep])
 
     def to_dense(self, max_bytes: int | None = DENSE_LIMIT_BYTES) -> Array:
-        """The d×m array, if it takes at most `max_bytes` (None: whatever it takes).
-
-        Examples
-        --------
-        >>> from dfwtrace import LowRankMatrix
-        >>> LowRankMatrix.zeros((10**6, 10**6)).to_dense()  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ...
-        ValueError: A dense 1000000×1000000 matrix takes 7450.6 GiB, more than max_bytes...
-        """
+        """The d×m array, if it takes at most `max_bytes` (None: whatever it takes)."""
         d, m = self.shape
         size = d * m * self._factors.U.dtype.itemsize
         if max_bytes is not None and size > max_bytes:
@@ -254,12 +208,10 @@ class LowRankMatrix:
                 f"A dense {d}×{m} matrix takes {size / 2**30:.1f} GiB, more than max_bytes = "
                 f"{max_bytes / 2**30:.1f} GiB; pass max_bytes=None to build it all the same."
             )
-        dense: Array = self._weighted_U() @ self.V.T
-        return dense
+        return np.asarray(self._weighted_U() @ self.V.T)
 
     def _weighted_U(self) -> Array:
-        weighted: Array = self.U * self.s.astype(self._factors.U.dtype)
-        return weighted
+        return np.asarray(self.U * self.s.astype(self._factors.U.dtype))
 
     def __matmul__(self, other: Any) -> Any:
         """W B; in factors again if B is a LowRankMatrix."""
@@ -268,8 +220,7 @@ class LowRankMatrix:
         return self._weighted_U() @ (self.V.T @ other)
 
     def __rmatmul__(self, X: Matrix) -> Array:
-        product: Array = np.asarray(X @ self._weighted_U()) @ self.V.T
-        return product
+        return np.asarray(np.asarray(X @ self._weighted_U()) @ self.V.T)
 
     def __add__(self, other: LowRankMatrix) -> LowRankMatrix:
         if not isinstance(other, LowRankMatrix):
@@ -312,9 +263,7 @@ class _Columns:
         self.U = np.empty((U.shape[0], capacity), dtype=U.dtype, order="F")
         self.V = np.empty((V.shape[0], capacity), dtype=V.dtype, order="F")
         self.weights = np.empty(capacity)
-        self.U[:, : self.used] = U
-        self.V[:, : self.used] = V
-        self.weights[: self.used] = weights
+        self.U[:, : self.used], self.V[:, : self.used], self.weights[: self.used] = U, V, weights
 
     def append(self, after: int, u: Array, weight: float, v: Array) -> _Columns:
         """Put a column behind the first `after` ones, in place if no other iterate has done so."""
@@ -322,9 +271,7 @@ class _Columns:
         if after != self.used or after == self.weights.size:
             first, capacity = slice(after), max(8, 2 * (after + 1))
             columns = _Columns(self.U[:, first], self.weights[first], self.V[:, first], capacity)
-        columns.U[:, after] = u
-        columns.V[:, after] = v
-        columns.weights[after] = weight
+        columns.U[:, after], columns.V[:, after], columns.weights[after] = u, v, weight
         columns.used = after + 1
         return columns
 

@@ -10,9 +10,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.golub_kahan import Pair, uniform_on_sphere
 from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.linalg.sphere import uniform_on_sphere
 from dfwtrace.validation import require_finite
 
 

@@ -1,9 +1,9 @@
 """F on one shard: tasks, and the representations that they take."""
 
+from dfwtrace.tasks.features.representation import join_weights
 from dfwtrace.tasks.features.scores import LeastSquares, Multinomial, ScoresTask
-from dfwtrace.tasks.features.weights import join_weights
 from dfwtrace.tasks.program import ShardProgram
-from dfwtrace.tasks.task import Centre, Objective, Summary, Task, as_task, missing_methods
+from dfwtrace.tasks.task import Centre, Objective, Summary, Task, as_task
 
 __all__ = [
     "Centre",
@@ -16,5 +16,4 @@ __all__ = [
     "Task",
     "as_task",
     "join_weights",
-    "missing_methods",
 ]

@@ -15,51 +15,26 @@ _SPARSE_FLOPS = 1e9
 _LOSS_SECONDS = 5e-10  # to evaluate the loss on one score
 _ROUND_SECONDS = 2e-5
 
-# Share of the free memory that a run may take.
-_MEMORY_SHARE = 0.8
+_MEMORY_SHARE = 0.8  # of the free memory, which a run may take
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The sizes that costs depend on.
+    """The sizes that costs depend on."""
 
-    Attributes
-    ----------
-    n, d, m : int
-        Rows, features, columns of W.
-    stored : int
-        Numbers stored in X: n·d if dense, the non-zeros if sparse.
-    sparse : bool
-        Whether X is.
-    itemsize : int
-        Bytes of one number of X.
-    epochs : int
-        Largest number of epochs.
-    products : float
-        Products with the gradient in an epoch, 2K.
-    gathers : bool
-        Whether the oracle gathers the dense gradient instead.
-    local : bool
-        Whether every shard must keep a gradient of its own.
-    n_shards, n_jobs : int
-        Logical shards, and threads that work on them.
-    columns : int, default=1
-        Vectors that are multiplied at once.
-    """
-
-    n: int
-    d: int
-    m: int
-    stored: int
+    n: int  # rows
+    d: int  # features
+    m: int  # columns of W
+    stored: int  # numbers in X: n·d if dense, the non-zeros if sparse
     sparse: bool
-    itemsize: int
+    itemsize: int  # bytes of one number of X
     epochs: int
-    products: float
-    gathers: bool
-    local: bool
+    products: float  # with the gradient in an epoch, 2K
+    gathers: bool  # the oracle gathers the dense gradient instead
+    local: bool  # every shard must keep a gradient of its own
     n_shards: int
-    n_jobs: int
-    columns: int = 1
+    n_jobs: int  # threads that work on the shards
+    columns: int = 1  # vectors that are multiplied at once
 
     # What several representations cost alike: bytes, and seconds of an epoch.
 
@@ -70,37 +45,32 @@ class Workload:
 
     @property
     def data_bytes(self) -> float:
-        """Memory of the features' numbers."""
         return self.stored * self.itemsize
 
     @property
     def score_bytes(self) -> float:
-        """Memory of the n×m scores."""
         return self.n * self.m * self.itemsize
 
     @property
     def gradient_bytes(self) -> float:
-        """Memory of a dense d×m gradient."""
         return self.d * self.m * 8
 
     @property
     def gradient_seconds(self) -> float:
-        """Time to form the dense gradient XᵀR."""
+        """To form the dense gradient XᵀR."""
         return 2.0 * self.stored * self.m / self.flops
 
     @property
     def loss_seconds(self) -> float:
-        """Time to evaluate the loss on all scores."""
         return self.n * self.m * _LOSS_SECONDS / self.n_jobs
 
     @property
     def round_seconds(self) -> float:
-        """Time of an epoch's rounds apart from the arithmetic."""
         return _ROUND_SECONDS * (self.products + 4)
 
     @property
     def block_seconds(self) -> float:
-        """Time of products with blocks of vectors, and of scores built from as many columns."""
+        """Of products with blocks of vectors, and of scores built from as many columns."""
         if self.columns == 1:
             return 0.0  # bound by memory, which is counted elsewhere
         scores = self.n * self.m / (FLOPS[self.itemsize] * self.n_jobs)
@@ -134,12 +104,6 @@ class Plan:
         By representation. Empty for a custom task, which has only its own form.
     workload : Workload
         The sizes that costs depend on.
-
-    Examples
-    --------
-    >>> import numpy as np, dfwtrace as dt
-    >>> dt.plan(dt.LeastSquares(), np.ones((10_000, 20)), np.ones((10_000, 5))).representation
-    'gram'
     """
 
     representation: str
@@ -155,18 +119,13 @@ class Plan:
             f"{self.representation}: {self.reason}",
             f"n={w.n} d={w.d} m={w.m}, {kind} float{8 * w.itemsize}, {where}",
         ]
-        if self.costs:
-            lines.append(
-                f"{'representation':<16}{'memory':>12}{'set-up':>12}{'an epoch':>12}"
-                f"{f'{w.epochs} epochs':>14}"
-            )
+        table = [("representation", "memory", "set-up", "an epoch", f"{w.epochs} epochs")]
         for name, cost in self.costs.items():
             mark = "→ " if name == self.representation else "  "
-            lines.append(
-                f"{mark + name:<16}{_size(cost.memory):>12}{_time(cost.setup):>12}"
-                f"{_time(cost.epoch):>12}{_time(cost.total(w.epochs)):>14}"
-            )
-        return "\n".join(lines)
+            seconds = _time(cost.setup), _time(cost.epoch), _time(cost.total(w.epochs))
+            table.append((mark + name, _size(cost.memory), *seconds))
+        row = "{:<16}{:>12}{:>12}{:>12}{:>14}".format
+        return "\n".join(lines + [row(*cells) for cells in table if self.costs])
 
 
 def choose(

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.golub_kahan import GolubKahan, uniform_on_sphere
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.linalg.sphere import uniform_on_sphere
 from dfwtrace.tasks.task import Task, dense_gradient
 
 # A worker's own top pair is iterated until it changes by less than this, relatively.
@@ -19,21 +18,15 @@ _LOCAL_PAIR_STEPS = 10
 
 
 class ShardState(NamedTuple):
-    """A task's state on a shard of `n_rows` rows; None on an empty shard, which adds zero.
-
-    `built_from` is the W that the state was built from, until the first update.
-    """
+    """A task's state on a shard of `n_rows` rows; None on an empty shard, which adds zero."""
 
     n_rows: int
     state: Any
-    built_from: LowRankMatrix | None = None
+    built_from: LowRankMatrix | None = None  # W, until the first update
 
 
 class ShardProgram:
-    """What engines run on each shard. They know these names and nothing of tasks.
-
-    Empty shards are handled here, so that a task never sees one.
-    """
+    """What engines run on each shard, by these names; a task never sees an empty shard."""
 
     def __init__(self, task: Task[Any], shape: tuple[int, int]) -> None:
         self.task: Any = task
@@ -48,12 +41,10 @@ class ShardProgram:
         self, shard: Any, U: Array, s: Array, V: Array, *b: Array, old: Any = None
     ) -> ShardState:
         """The state at W, with an intercept and the point to centre X at, if there are any."""
-        W = LowRankMatrix(U, s, V)
-        if shard.n_rows == 0:
-            return ShardState(0, None, W)
-        if isinstance(old, ShardState):
+        W, state = LowRankMatrix(U, s, V), None
+        if shard.n_rows and isinstance(old, ShardState):
             state = _not_none(self.task.renew(old.state, shard, W, *b), "renew")
-        else:
+        elif shard.n_rows:
             state = _not_none(self.task.stats(shard, W, *b), "stats")
         return ShardState(shard.n_rows, state, W)
 
@@ -71,9 +62,7 @@ class ShardProgram:
 
     def shift(self, held: ShardState, b: Array) -> ShardState:
         """The state at another intercept."""
-        if held.n_rows == 0:
-            return held
-        return held._replace(state=self.task.shift(held.state, b))
+        return held._replace(state=self.task.shift(held.state, b)) if held.n_rows else held
 
     def matvec(self, held: ShardState, V: Array) -> FloatArray:
         """∇F_j V for a vector or a block of vectors."""
@@ -139,12 +128,9 @@ class ShardProgram:
         if held.n_rows == 0:
             return np.zeros(d + m)
         process = GolubKahan(lambda v: self.matvec(held, v), lambda u: self.rmatvec(held, u), start)
-        previous = 0.0
-        while not process.run(_LOCAL_PAIR_STEPS).exhausted:
-            sigma = float(process.singular_values()[0])
-            if sigma - previous <= _LOCAL_PAIR_TOLERANCE * sigma:
-                break
-            previous = sigma
+        sigma, previous = 0.0, -1.0
+        while sigma - previous > _LOCAL_PAIR_TOLERANCE * sigma and not process.exhausted:
+            sigma, previous = float(process.run(_LOCAL_PAIR_STEPS).singular_values()[0]), sigma
         if process.steps == 0:
             return np.zeros(d + m)
         pair = process.top_pair()
@@ -156,18 +142,15 @@ class ShardProgram:
 
     def first_moments(self, shard: Any) -> FloatArray:
         """Sums over the shard's rows that give the means to centre at."""
-        moments: FloatArray = self.task.first_moments(shard)
-        return moments
+        return np.asarray(self.task.first_moments(shard))
 
     def moments(self, shard: Any, *centre: Array) -> FloatArray:
         """The shard's second moments, for tasks that need no more than their sum."""
-        moments: FloatArray = self.task.moments(shard, *centre)
-        return moments
+        return np.asarray(self.task.moments(shard, *centre))
 
     def squared_norms(self, shard: Any) -> FloatArray:
         """The squared length of every column of X, and of Y."""
-        norms: FloatArray = self.task.squared_norms(shard)
-        return norms
+        return np.asarray(self.task.squared_norms(shard))
 
     def fold_moments(
         self, shard: Any, n_folds: int, seed: int, before: Array, fold_of: Array, *centre: Array
@@ -178,8 +161,7 @@ class ShardProgram:
         """
         first = int(before[shard.index])
         own = fold_of[first : first + shard.n_rows]
-        moments: FloatArray = self.task.fold_moments(shard, n_folds, seed, first, own, *centre)
-        return moments
+        return np.asarray(self.task.fold_moments(shard, n_folds, seed, first, own, *centre))
 
     def _ask(
         self, held: ShardState, method: Callable[..., Any], shape: tuple[int, ...], *args: Any

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,6 +16,8 @@ from dfwtrace.tasks.planning import Plan, Workload
 from dfwtrace.validation import describe
 
 State = TypeVar("State")
+#: A method's name and its arguments ↦ the sum of all shards' replies.
+Total = Callable[..., FloatArray]
 
 
 class Centre(NamedTuple):
@@ -26,35 +28,23 @@ class Centre(NamedTuple):
 
     def intercept(self, W: LowRankMatrix) -> FloatArray:
         """b with which the scores of x are y: b = y - xᵀW."""
-        b: FloatArray = self.y - ((self.x @ W.U) * W.s) @ W.V.T
-        return b
+        return np.asarray(self.y - ((self.x @ W.U) * W.s) @ W.V.T)
 
 
 class Summary(NamedTuple):
-    """What F depends on, summed over all shards.
+    """What F depends on, summed over all shards."""
 
-    Attributes
-    ----------
-    shard : object or None
-        It takes the place of all shards; None if they stay where they are.
-    centre : Centre or None
-        The means that features and targets were centred at.
-    rounding : callable
-        (W, radius) ↦ the size of the numbers whose differences make up the duality gap at W.
-    """
-
-    shard: Any
-    centre: Centre | None
+    shard: Any  # it takes the place of all shards; None if they stay where they are
+    centre: Centre | None  # the means that features and targets were centred at
+    # (W, radius) ↦ the size of the numbers whose differences make up the duality gap at W
     rounding: Callable[[LowRankMatrix, float], float]
 
 
 class Objective(ABC):
     """What F is, before the form is chosen that shards hold it in."""
 
-    #: Whether it is a loss on scores, which takes an intercept and weights of rows.
-    takes_scores: bool = False
-    #: c in the K(t) = ⌊1 + c log t⌋ of the oracle "power-log".
-    log_factor: float = 1.0
+    takes_scores: bool = False  # as a loss on scores does: with an intercept, weights of rows
+    log_factor: float = 1.0  # c in the K(t) = ⌊1 + c log t⌋ of the oracle "power-log"
 
     @abstractmethod
     def examine(self, X: Matrix, y: Array | None) -> Examined:
@@ -91,8 +81,7 @@ class Task(Objective, Generic[State]):
 
     Notes
     -----
-    Of a Spark DataFrame, `shape` and `check` see some of the rows at a time; the largest shape is
-    taken.
+    Of a DataFrame, `shape` and `check` see some rows at a time; the largest shape is taken.
 
     Examples
     --------
@@ -188,10 +177,8 @@ class Task(Objective, Generic[State]):
 
     # What the package asks beyond mathematics; a custom task need not change it.
 
-    #: Largest curvature of a row's loss in its scores.
-    smoothness: float = 1.0
-    #: Whether the first column of y is the weight of each row.
-    weighted: bool = False
+    smoothness: float = 1.0  # largest curvature of a row's loss in its scores
+    weighted: bool = False  # whether the first column of y is the weight of each row
 
     @property
     def identity(self) -> object:
@@ -199,14 +186,12 @@ class Task(Objective, Generic[State]):
         return self
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
-        """Check rows and find the shape of W; on a cluster, some rows at a time."""
         shape = self.shape(X, y)
         return Examined(*self.check(X, y), (int(shape[0]), int(shape[1])))
 
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        """The task itself: it has no other form."""
         if not isinstance(asked, str) or asked != "auto":
             raise ValueError(
                 f"representation must be auto for a custom task, got {describe(asked)}."
@@ -224,38 +209,16 @@ class Task(Objective, Generic[State]):
         return 8.0 * float(np.finfo(np.float32 if dtype == np.float32 else np.float64).eps)
 
     def summarise(
-        self,
-        total: Callable[..., FloatArray],
-        shape: tuple[int, int],
-        *,
-        centred: bool,
-        sparse: bool,
-        local: bool,
+        self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, local: bool
     ) -> Summary | None:
         """Sum what F depends on, where that is less than the rows; None by default.
 
-        Parameters
-        ----------
-        total : callable
-            Method by name and its arguments ↦ the sum of all shards' replies.
-        shape : (d, m)
-        centred : bool
-            Whether an intercept is learned, so that rows are to be centred.
-        sparse : bool
-            Whether the features are.
-        local : bool
-            Whether the shards must stay: their own gradients are asked for.
+        Rows are `centred` for an intercept. Shards stay where their own gradients are (`local`).
         """
         return None
 
     def summarise_folds(
-        self,
-        total: Callable[..., FloatArray],
-        shape: tuple[int, int],
-        *,
-        centred: bool,
-        sparse: bool,
-        cut: tuple[Any, ...],
+        self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, cut: Any
     ) -> Any:
         """Sum what F depends on over each fold of the rows, for cross-validation in one pass."""
         raise NotImplementedError
@@ -266,16 +229,7 @@ class Task(Objective, Generic[State]):
 
 
 def as_task(task: Any) -> Objective:
-    """The task itself; an object with the methods of a task gets the defaults of the others.
-
-    Examples
-    --------
-    >>> class Plain:
-    ...     def stats(self, shard, W): ...
-    ...     def update(self, state, atom, gamma): ...
-    >>> as_task(Plain()).supports("loss")
-    False
-    """
+    """The task itself; an object with the methods of a task gets the defaults of the others."""
     if isinstance(task, Objective):
         return task
     kind = type(task)
@@ -300,14 +254,6 @@ def as_task(task: Any) -> Objective:
     return adopted
 
 
-def missing_methods(task: Task[Any], needed: Iterable[str]) -> list[str]:
-    """Names of the methods that a run needs and the task does not define."""
-    return [name for name in needed if not task.supports(name)]
-
-
 def dense_gradient(state: Any) -> Array | None:
     """The state's own dense gradient, where it carries one."""
-    if isinstance(state, dict):
-        grad: Array | None = state.get("grad")
-        return grad
-    return getattr(state, "grad", None)
+    return state.get("grad") if isinstance(state, dict) else getattr(state, "grad", None)

@@ -10,8 +10,7 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import RowBlock, RowBlocks, Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.tasks.features.representation import Representation
-from dfwtrace.tasks.features.weights import split_targets, weight_of, weighted_rows
+from dfwtrace.tasks.features.representation import Representation, split_targets, weight_of
 from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
 
 # Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
@@ -45,11 +44,7 @@ class FactoredTask(Representation[FactoredState]):
         return Estimate(2.0 * w.n * rank * w.itemsize, rebuilt, w.round_seconds + epoch)
 
     def stats(
-        self,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
+        self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
     ) -> FactoredState:
         m = W.shape[1]
         rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
@@ -59,26 +54,19 @@ class FactoredTask(Representation[FactoredState]):
         return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
 
     def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
-        state.scores = state.scores.toward(self._image(state, atom), gamma)
-        state.known = None
+        state.scores, state.known = state.scores.toward(self._image(state, atom), gamma), None
         return state
 
     def shift(self, state: FactoredState, b: Array) -> FactoredState:
-        """The state at the intercept b."""
-        state.b = b
-        state.known = None
+        state.b, state.known = b, None
         return state
 
     def balance(self, state: FactoredState) -> FloatArray:
-        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
         total = np.zeros(state.scores.shape[1])
-        value = inner = 0.0
-        for _, R, loss, product in self._evaluated(state):
-            value, inner = value + loss, inner + product
+        for _, R in self._evaluated(state):
             total += R.sum(axis=0, dtype=np.float64)
-        state.known = (value, inner)
         weight = weight_of(state.weights, state.X.shape[0])
-        return np.concatenate([[value, inner, weight], total])
+        return np.concatenate([[*self._values(state), weight], total])
 
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:
         V = V.astype(state.X.dtype)
@@ -91,17 +79,12 @@ class FactoredTask(Representation[FactoredState]):
         return self._sum(state, shape, lambda block, R: R.T @ block.times(U))
 
     def tangent(self, state: FactoredState) -> FloatArray:
-        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors; each block's scores are made once."""
         images, right = state.scores.U, state.scores.V
-        products = np.zeros((state.X.shape[1], right.shape[1]))
-        transposed = np.zeros((right.shape[0], right.shape[1]))
-        value = inner = 0.0
-        for block, R, loss, product in self._evaluated(state):
-            value, inner = value + loss, inner + product
+        products, transposed = np.zeros((state.X.shape[1], right.shape[1])), np.zeros(right.shape)
+        for block, R in self._evaluated(state):
             products += block.transpose_times(R @ right)
             transposed += R.T @ images[block.rows]
-        state.known = (value, inner)
-        return np.concatenate([[value, inner], products.ravel(), transposed.ravel()])
+        return np.concatenate([self._values(state), products.ravel(), transposed.ravel()])
 
     def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
         image = self._image(state, atom)
@@ -110,8 +93,7 @@ class FactoredTask(Representation[FactoredState]):
         for block, S in self._blocks(state):
             y, weights, rows = state.y[block.rows], state.weights[block.rows], q[block.rows]
             first, second = self.loss_on_scores.along(S, y, gamma, rows, image.v, weights, b)
-            slope += first
-            curvature += second
+            slope, curvature = slope + first, curvature + second
         return slope, curvature
 
     def loss(self, state: FactoredState) -> float:
@@ -123,10 +105,6 @@ class FactoredTask(Representation[FactoredState]):
     def gradient(self, state: FactoredState) -> FloatArray:
         shape = (state.X.shape[1], state.scores.shape[1])
         return self._sum(state, shape, lambda block, R: block.transpose_times(R))
-
-    def curvature_product(self, state: FactoredState, U: Array) -> FloatArray:
-        images = weighted_rows(state.X.times(U), state.weights)
-        return self.loss_on_scores.smoothness * state.X.transpose_times(images)
 
     def _image(self, state: FactoredState, atom: RankOne) -> RankOne:
         """The atom as seen in the scores: scale · (Xu) vᵀ."""
@@ -140,28 +118,29 @@ class FactoredTask(Representation[FactoredState]):
             rows = left[block.rows]
             yield block, np.matmul(rows * values, right, out=scratch[: rows.shape[0]])
 
-    def _evaluated(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array, float, float]]:
-        """One block of rows after the other, with its residual, its loss and ⟨S, R⟩.
+    def _evaluated(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
+        """One block of rows after the other, with its residual, in memory that the next one takes.
 
-        The residual is in memory that the next block takes.
+        Σ ℓ and ⟨S, R⟩ are known after the last block.
         """
         b, scratch = state.b.astype(state.X.dtype), _scratch(state)
         nothing = np.zeros(max(scratch.shape), scratch.dtype)
         still, across = nothing[: scratch.shape[0]], nothing[: scratch.shape[1]]
+        value = inner = 0.0
         for block, S in self._blocks(state):
             n, y, weights = S.shape[0], state.y[block.rows], state.weights[block.rows]
-            R = scratch[:n]
-            value, inner = self.loss_on_scores.advance(
-                S, y, 1.0, still[:n], across, R, across, np.empty(n, S.dtype), weights, b
+            loss, product = self.loss_on_scores.advance(
+                S, y, 1.0, still[:n], across, scratch[:n], across, np.empty(n, S.dtype), weights, b
             )
-            yield block, R, value, inner
+            value, inner = value + loss, inner + product
+            yield block, scratch[:n]
+        state.known = (value, inner)
 
     def _values(self, state: FactoredState) -> tuple[float, float]:
         if state.known is None:
-            value = inner = 0.0
-            for _, _, loss, product in self._evaluated(state):
-                value, inner = value + loss, inner + product
-            state.known = (value, inner)
+            for _ in self._evaluated(state):
+                pass
+        assert state.known is not None  # by the pass
         return state.known
 
     def _sum(
@@ -172,7 +151,7 @@ class FactoredTask(Representation[FactoredState]):
     ) -> FloatArray:
         """Σ over blocks of product(block, R), in float64."""
         total = np.zeros(shape)
-        for block, R, _, _ in self._evaluated(state):
+        for block, R in self._evaluated(state):
             total += product(block, R)
         return total
 

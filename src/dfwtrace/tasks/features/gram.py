@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,17 +16,12 @@ from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.features.moments import Moments
 from dfwtrace.tasks.features.representation import Representation, row_weights
 from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
-from dfwtrace.tasks.task import Centre, Summary
-
-Total = Callable[..., FloatArray]
+from dfwtrace.tasks.task import Centre, Summary, Total
 
 
 @dataclass
 class GramState:
-    """∇F = AW - B, with the scalars that follow W by recursion instead of by passes over W.
-
-    Built from W = U diag(s) Vᵀ it has A U diag(s), and the dense ∇F only once it is asked for.
-    """
+    """∇F = AW - B, dense once it is needed, and scalars that follow W by recursion."""
 
     moments: Moments
     quadratic_form: float  # ⟨W, AW⟩
@@ -38,7 +33,6 @@ class GramState:
 
     @property
     def grad(self) -> FloatArray:
-        """The dense d×m gradient."""
         if self._grad is None:
             assert self.built_from is not None  # it is dropped only once there is a gradient
             AU, _, W = self.built_from
@@ -59,10 +53,6 @@ class GramState:
             uGv = float(self.transpose_times(atom.u) @ atom.v)
             self._along = (atom, Au, float(atom.u @ Au), uGv + uBv, uBv)
         return self._along[1:]
-
-    def forget(self) -> None:
-        """Drop what was computed at the W before."""
-        self._image = self._along = None
 
 
 class GramTask(Representation[GramState]):
@@ -104,13 +94,7 @@ class GramTask(Representation[GramState]):
         return Moments.of(shard, self.weighted, centre).packed
 
     def fold_moments(
-        self,
-        shard: Shard,
-        n_folds: int,
-        seed: int,
-        before: int,
-        fold_of: Array,
-        centre: Array | None = None,
+        self, shard: Shard, n_folds: int, seed: int, before: int, fold_of: Array, *centre: Array
     ) -> FloatArray:
         """The moments of each fold's rows, and last of those in no fold. Each row is read once."""
         if not fold_of.size:
@@ -119,11 +103,10 @@ class GramTask(Representation[GramState]):
         for fold in range(n_folds + 1):
             rows = np.flatnonzero(fold_of == fold if fold < n_folds else fold_of < 0)
             own = Shard(shard.index, shard.X[rows], shard.targets[rows])
-            parts.append(Moments.of(own, self.weighted, centre).packed)
+            parts.append(self.moments(own, *centre))
         return np.concatenate(parts)
 
     def squared_norms(self, shard: Shard) -> FloatArray:
-        """The squared length of every column of X, and of Y."""
         moments = Moments.of(shard, self.weighted)
         return np.append(np.diag(moments.A), 2.0 * moments.half_norm)
 
@@ -138,18 +121,11 @@ class GramTask(Representation[GramState]):
         return _summary(total("moments", *_given(near)), near, shape)
 
     def summarise_folds(
-        self,
-        total: Total,
-        shape: tuple[int, int],
-        *,
-        centred: bool,
-        sparse: bool,
-        cut: tuple[Any, ...],
+        self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, cut: Any
     ) -> FoldSums:
         """The moments of each fold: all folds and all radii together take one pass."""
         near = self._near_means(total, shape, sparse) if centred else None
-        n_folds: int = cut[0]
-        packed = total("fold_moments", *cut, *_given(near)).reshape(n_folds + 1, -1)
+        packed = total("fold_moments", *cut, *_given(near)).reshape(cut[0] + 1, -1)
         return FoldSums(self, packed, near, shape)
 
     def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> FloatArray:
@@ -182,37 +158,30 @@ class GramTask(Representation[GramState]):
         AU, BV, W = state.built_from
         products = AU @ (W.V.T @ W.V) - BV
         transposed = W.V @ (AU.T @ W.U) - state.moments.B.T @ W.U
-        return np.concatenate(
-            [[self.loss(state), self.inner(state)], products.ravel(), transposed.ravel()]
-        )
+        values = [self.loss(state), self.inner(state)]
+        return np.concatenate([values, products.ravel(), transposed.ravel()])
 
     def update(self, state: GramState, atom: RankOne, gamma: float) -> GramState:
-        c, keep = atom.scale, 1.0 - gamma
+        keep, share = 1.0 - gamma, gamma * atom.scale
         Au, uAu, uAWv, uBv = state.along(atom)
-        share = gamma * c
         cross = 2.0 * keep * share * uAWv
         state.quadratic_form = keep * keep * state.quadratic_form + cross + share * share * uAu
         state.linear_form = keep * state.linear_form + share * uBv
         # A((1-γ)W + γ c uvᵀ) - B = (1-γ)(AW - B) + γ c (Au) vᵀ - γB
         gradient, state.built_from = state.grad, None
         gram_advance(gradient, keep, share * Au, atom.v, gamma, state.moments.B)
-        state.forget()
+        state._image = state._along = None
         return state
 
     def matvec(self, state: GramState, V: Array) -> FloatArray:
-        product: FloatArray = state.grad @ V
-        return product
+        return np.asarray(state.grad @ V)
 
     def rmatvec(self, state: GramState, U: Array) -> FloatArray:
-        if U.ndim == 1:
-            return state.transpose_times(U)
-        product: FloatArray = state.grad.T @ U
-        return product
+        return state.transpose_times(U) if U.ndim == 1 else np.asarray(state.grad.T @ U)
 
     def linesearch(self, state: GramState, atom: RankOne, gamma: float) -> tuple[float, float]:
         """φ'(γ) and φ'' along D = c uvᵀ - W: ⟨∇F, D⟩ + γ⟨D, AD⟩ and ⟨D, AD⟩."""
-        c = atom.scale
-        _, uAu, uAWv, uBv = state.along(atom)
+        c, (_, uAu, uAWv, uBv) = atom.scale, state.along(atom)
         curvature = c * c * uAu - 2.0 * c * uAWv + state.quadratic_form
         slope = c * (uAWv - uBv) - self.inner(state)
         return slope + gamma * curvature, curvature
@@ -228,39 +197,36 @@ class GramTask(Representation[GramState]):
         return state.grad
 
     def curvature_product(self, state: GramState, U: Array) -> FloatArray:
-        product: FloatArray = state.moments.A @ U
-        return product
+        return np.asarray(state.moments.A @ U)
 
 
-class FoldSums:
+class FoldSums(NamedTuple):
     """The moments of each fold, and last of the rows in none; sums of them are training sets.
 
-    A fold is left out by adding the others, not by subtraction: one large row would take the
-    digits of all others along.
+    A fold is left out by adding the others: subtraction would lose digits where a row is large.
     """
 
-    def __init__(
-        self, task: GramTask, packed: FloatArray, near: FloatArray | None, shape: tuple[int, int]
-    ) -> None:
-        self._task, self._packed, self._near, self._shape = task, packed, near, shape
+    task: GramTask
+    packed: FloatArray
+    near: FloatArray | None
+    shape: tuple[int, int]
 
     def summary(self, without: int | None = None) -> Summary:
         """All rows, or those outside one fold."""
-        kept = np.arange(len(self._packed)) != (-1 if without is None else without)
-        return _summary(self._packed[kept].sum(axis=0), self._near, self._shape)
+        kept = np.arange(len(self.packed)) != (-1 if without is None else without)
+        return _summary(self.packed[kept].sum(axis=0), self.near, self.shape)
 
     def mean_loss(self, fold: int, W: LowRankMatrix, b: FloatArray | None) -> float:
         """The loss of a row of the fold, on average."""
-        d, m = self._shape
-        held_out = Moments(self._packed[fold], (d + (b is not None), m))
-        if b is not None and self._near is not None:
+        d, m = self.shape
+        held_out = Moments(self.packed[fold], (d + (b is not None), m))
+        if b is not None and self.near is not None:
             # The rows are [x - near, 1]: W gets one more row, b about the same point.
-            shift = b - Centre(self._near[:d], self._near[d:]).intercept(W)
+            shift = b - Centre(self.near[:d], self.near[d:]).intercept(W)
             left = np.zeros((d + 1, W.rank + 1))
             left[:-1, :-1], left[-1, -1] = W.U, 1.0
             W = LowRankMatrix(left, np.append(W.s, 1.0), np.column_stack([W.V, shift]))
-        loss = self._task.loss(self._task.stats(held_out, W))
-        return loss / (held_out.weight or 1.0)
+        return self.task.loss(self.task.stats(held_out, W)) / (held_out.weight or 1.0)
 
 
 def rounding_scale(

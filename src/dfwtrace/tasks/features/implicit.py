@@ -10,8 +10,7 @@ import scipy.sparse as sp
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlocks, Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.tasks.features.representation import Representation
-from dfwtrace.tasks.features.weights import split_targets, weight_of, weighted_rows
+from dfwtrace.tasks.features.representation import Representation, split_targets, weight_of
 from dfwtrace.tasks.planning import BANDWIDTH, Estimate, Workload
 
 # Bytes of scores that are made at once from dense features: they and the residual stay in cache.
@@ -20,10 +19,7 @@ _PIECE_BYTES = 2 << 20
 
 @dataclass
 class ScoresState:
-    """Scores S = XW and residual R = ∂ℓ/∂S of one shard, with Σ ℓ and ⟨S, R⟩ = ⟨W, ∇F_j⟩.
-
-    With an intercept b, ℓ is taken at S + 1bᵀ.
-    """
+    """Scores S = XW and residual R = ∂ℓ/∂S at S + 1bᵀ, with Σ ℓ and ⟨S, R⟩ = ⟨W, ∇F_j⟩."""
 
     X: RowBlocks
     pieces: RowBlocks  # the same, in blocks that a state is built by
@@ -38,15 +34,11 @@ class ScoresState:
     value: float = 0.0
     inner: float = 0.0
     grad: FloatArray | None = None
-    #: ∇F_j V and ∇F_jᵀ U with the factors that the state was built from, as long as it is there.
-    tangent: tuple[FloatArray, FloatArray] | None = None
+    tangent: FloatArray | None = None  # until the first update
     _image: tuple[Array, Array] | None = field(default=None, repr=False)
 
     def image(self, u: Array) -> Array:
-        """X u, kept: the oracle's last u is the direction of the step that follows.
-
-        So are the images of the factors that the state was built from.
-        """
+        """X u, kept: the oracle's last u is the direction of the step that follows."""
         if self._image is None or not np.array_equal(self._image[0], u):
             self._image = (u.copy(), self.X.times(u))
         return self._image[1]
@@ -65,20 +57,16 @@ class ImplicitTask(Representation[ScoresState]):
         return Estimate(2.0 * w.score_bytes, setup, w.round_seconds + epoch)
 
     def stats(
-        self,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
+        self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
     ) -> ScoresState:
         X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
-        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, _rows_of_a_piece(X, m), centre)
+        rows = max(_PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64, 1) * 64  # as BLAS likes
+        rows = min(rows, ROWS_IN_BLOCK)
+        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, rows, centre)
         y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
-        S, nothing = np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
-        product = np.zeros(n, X.dtype)
-        R = np.empty_like(S)
-        state = ScoresState(X, pieces, y, weights, S, R, product, nothing, nothing, nothing)
-        return self.renew(state, shard, W, b)
+        S, R, nothing = np.empty((n, m), X.dtype), np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
+        rest = np.zeros(n, X.dtype), nothing, nothing, nothing
+        return self.renew(ScoresState(X, pieces, y, weights, S, R, *rest), shard, W, b)
 
     def renew(
         self,
@@ -88,7 +76,6 @@ class ImplicitTask(Representation[ScoresState]):
         b: Array | None = None,
         centre: FloatArray | None = None,
     ) -> ScoresState:
-        """The same as `stats`, in the memory of a state that is not needed any more."""
         s, dtype, (d, m) = state, state.S.dtype, W.shape
         s.ahead = s.expected = np.zeros(m, dtype)
         s.b = s.expected if b is None else _cast(b, s)
@@ -105,17 +92,17 @@ class ImplicitTask(Representation[ScoresState]):
             if b is None:  # else it is about to change
                 products += block.transpose_times(R @ right)
                 transposed += R.T @ XU
-        s.tangent = (products, transposed) if b is None else None
-        s._image = (W.U.copy(), images)
+        s.tangent, s._image = None, (W.U.copy(), images)
+        if b is None:
+            s.tangent = np.concatenate([[s.value, s.inner], products.ravel(), transposed.ravel()])
         return self._residual_is_new(s)
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
-        """The state at the intercept b."""
         state.b = _cast(b, state)
-        return self._stay(state)
+        nothing = np.zeros(sum(state.S.shape), state.S.dtype)
+        return self._advance(state, 1.0, *np.split(nothing, [state.S.shape[0]]))
 
     def balance(self, state: ScoresState) -> FloatArray:
-        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: what an intercept needs to know; Rᵀ1 is its gradient."""
         n, total = state.S.shape[0], np.zeros(state.S.shape[1])
         for block in state.X:
             total += state.R[block.rows].sum(axis=0, dtype=np.float64)
@@ -125,10 +112,6 @@ class ImplicitTask(Representation[ScoresState]):
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
         q = ((gamma * atom.scale) * state.image(atom.u)).astype(state.S.dtype)
         return self._advance(state, 1.0 - gamma, q, _cast(atom.v, state))
-
-    def _stay(self, state: ScoresState) -> ScoresState:
-        nothing = np.zeros(sum(state.S.shape), state.S.dtype)
-        return self._advance(state, 1.0, *np.split(nothing, [state.S.shape[0]]))
 
     def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
         state.ahead, state.tangent = state.expected, None
@@ -149,7 +132,6 @@ class ImplicitTask(Representation[ScoresState]):
         )
 
     def expect(self, state: ScoresState, v: Array) -> ScoresState:
-        """After the next update comes the product ∇F_j v: let R v come out of the same pass."""
         state.expected = _cast(v, state)
         return state
 
@@ -166,12 +148,7 @@ class ImplicitTask(Representation[ScoresState]):
         return total
 
     def tangent(self, state: ScoresState) -> FloatArray | None:
-        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] with W's factors, if the last pass gave them."""
-        if state.tangent is None:
-            return None
-        products, transposed = state.tangent
-        value, inner = self.loss(state), self.inner(state)
-        return np.concatenate([[value, inner], products.ravel(), transposed.ravel()])
+        return state.tangent
 
     def linesearch(self, state: ScoresState, atom: RankOne, gamma: float) -> tuple[float, float]:
         q = (atom.scale * state.image(atom.u)).astype(state.S.dtype)
@@ -186,10 +163,6 @@ class ImplicitTask(Representation[ScoresState]):
 
     def gradient(self, state: ScoresState) -> FloatArray:
         return state.X.transpose_times(state.R)
-
-    def curvature_product(self, state: ScoresState, U: Array) -> FloatArray:
-        images = weighted_rows(state.X.times(U), state.weights)
-        return self.loss_on_scores.smoothness * state.X.transpose_times(images)
 
 
 class DenseTask(ImplicitTask):
@@ -215,12 +188,6 @@ class DenseTask(ImplicitTask):
     def gradient(self, state: ScoresState) -> FloatArray:
         assert state.grad is not None  # made by every pass
         return state.grad
-
-
-def _rows_of_a_piece(X: RowBlocks, m: int) -> int:
-    """A multiple of 64, which BLAS likes."""
-    rows = _PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64 * 64
-    return min(max(rows, 64), ROWS_IN_BLOCK)
 
 
 def _cast(vector: Array, state: ScoresState) -> Array:

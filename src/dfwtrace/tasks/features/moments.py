@@ -14,8 +14,7 @@ from dfwtrace.tasks.task import Centre
 class Moments:
     """A = XᵀX, B = XᵀY and ½‖Y‖² of one shard, or of all of them: moments add up.
 
-    They are views of one array, `packed`, because a reply of a round is one array. Its last number
-    is the number of rows, or the sum of their weights.
+    They are views of one array, `packed`, as a round replies. Its last number is `weight`.
     """
 
     def __init__(self, packed: FloatArray, shape: tuple[int, int]) -> None:
@@ -26,7 +25,6 @@ class Moments:
 
     @property
     def half_norm(self) -> float:
-        """½‖Y‖²."""
         return float(self.packed[-2])
 
     @property
@@ -82,8 +80,7 @@ class Moments:
     def about_means(self) -> tuple[Moments, Centre]:
         """The moments of x - x̄ and y - ȳ from those of [x, 1] and y, and where x̄ and ȳ are.
 
-        Σ(x - x̄)(x - x̄)ᵀ = Σxxᵀ - (Σx)(Σx)ᵀ/n, and so on; nothing is lost if the rows were centred
-        at a point near their means.
+        Σ(x - x̄)(x - x̄)ᵀ = Σxxᵀ - (Σx)(Σx)ᵀ/n, exact to rounding for rows near their means.
         """
         d, m = self.B.shape[0] - 1, self.B.shape[1]
         x_sum, y_sum, n = self.A[d, :d], self.B[d], self.weight

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, slice_rows
-from dfwtrace.losses import Loss
+from dfwtrace.losses import UNWEIGHTED, Loss
 from dfwtrace.tasks.planning import Estimate, Workload
 from dfwtrace.tasks.task import Task
 
@@ -17,14 +17,7 @@ State = TypeVar("State")
 
 
 class Representation(Task[State]):
-    """F(W) = Σ_i ℓ(x_iᵀW, y_i) with some choice of what a shard keeps in memory.
-
-    Parameters
-    ----------
-    loss : Loss
-    weighted : bool
-        Whether the first column of y is the weight of each row.
-    """
+    """F(W) = Σ_i ℓ(x_iᵀW, y_i) with some choice of what a shard keeps in memory."""
 
     #: Whether a shard can be centred by itself, as an intercept for local gradients needs.
     centres_shards: ClassVar[bool] = True
@@ -57,6 +50,39 @@ class Representation(Task[State]):
 
     def weight_of_rows(self, shard: Shard) -> float:
         return float(row_weights(shard, self.weighted).sum())
+
+    def curvature_product(self, state: Any, U: Array) -> FloatArray:
+        """c Xᵀ diag(weights) X U, where c is the largest curvature of a row's loss."""
+        images, weights = state.X.times(U), state.weights
+        if weights.size:
+            images = images * (weights if images.ndim == 1 else weights[:, None])
+        return np.asarray(self.smoothness * state.X.transpose_times(images))
+
+
+# Weights of rows travel as the first column of y.
+
+
+def join_weights(weights: Array, y: Array) -> FloatArray:
+    """Weights and targets as one array of float64, so that they stay together wherever rows go."""
+    return np.column_stack([weights, y]).astype(np.float64, copy=False)
+
+
+def split_targets(loss: Loss, shard: Shard, weighted: bool) -> tuple[Array, Array]:
+    """The targets as the loss takes them, and the weights, if any, in the precision of X."""
+    if not weighted:
+        return shard.targets, UNWEIGHTED
+    joined = shard.targets
+    return loss.as_targets(own_targets(joined)), joined[:, 0].astype(shard.X.dtype)
+
+
+def own_targets(joined: Array) -> Array:
+    """The targets that weights were joined with; one column is one number for each row."""
+    return joined[:, 1] if joined.shape[1] == 2 else joined[:, 1:]
+
+
+def weight_of(weights: Array, n_rows: int) -> float:
+    """Σ weights; the number of rows if there are none."""
+    return float(weights.sum(dtype=np.float64)) if weights.size else float(n_rows)
 
 
 def row_weights(shard: Shard, weighted: bool) -> FloatArray:

@@ -11,8 +11,7 @@ from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
 from dfwtrace.tasks.features.factored import FactoredTask
 from dfwtrace.tasks.features.gram import GramTask
 from dfwtrace.tasks.features.implicit import DenseTask, ImplicitTask
-from dfwtrace.tasks.features.representation import Representation
-from dfwtrace.tasks.features.weights import own_targets
+from dfwtrace.tasks.features.representation import Representation, own_targets
 from dfwtrace.tasks.planning import Plan, Workload, choose
 from dfwtrace.tasks.task import Objective, Task
 from dfwtrace.validation import as_floating, describe
@@ -30,12 +29,6 @@ class ScoresTask(Objective):
     ----------
     representations : tuple of str
         Names of the forms that a shard can keep; see `dfwtrace.plan`.
-
-    Examples
-    --------
-    >>> import dfwtrace as dt
-    >>> dt.ScoresTask(dt.losses.SquaredLoss()).representations
-    ('implicit', 'dense', 'factored')
     """
 
     takes_scores = True
@@ -59,13 +52,11 @@ class ScoresTask(Objective):
         return self.loss.name
 
     def with_weights(self) -> ScoresTask:
-        """The same task where the first column of y is the weight of each row."""
         other = copy(self)
         other.weighted = True
         return other
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
-        """Refuse targets that the loss cannot take; see `Loss.check_targets`."""
         X = as_floating(X)
         if y is None or not self.weighted:
             targets, width = self.loss.check_targets(y)
@@ -76,7 +67,6 @@ class ScoresTask(Objective):
         return Examined(X, y, (int(X.shape[1]), self.loss.check_targets(own_targets(y))[1]))
 
     def check_width(self, width: int, n_rows: int) -> None:
-        """Refuse what only all rows together show; see `Loss.check_width`."""
         self.loss.check_width(width, n_rows)
 
     def represent(self, name: str) -> Representation[Any]:
@@ -91,16 +81,13 @@ class ScoresTask(Objective):
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        """The representation to take, and why."""
         if not isinstance(asked, str) or asked != "auto":
             self.represent(asked)  # refuses what the task does not have
         forms = {name: self._forms[name] for name in self.representations}
         if intercept and workload.local:
             forms = {name: form for name, form in forms.items() if form.centres_shards}
-            if asked != "auto" and asked not in forms:
-                raise ValueError(
-                    f"representation must not be {asked} for lmo='sva' with an intercept."
-                )
+        if asked != "auto" and asked not in forms:
+            raise ValueError(f"representation must not be {asked} for lmo='sva' with an intercept.")
         estimates = {name: form.estimate for name, form in forms.items()}
         plan = choose(estimates, workload, asked, free_memory)
         return self.represent(plan.representation), plan
