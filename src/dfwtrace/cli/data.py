@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from typer import Argument, Option
 
-from dfwtrace._typing import Array, Matrix
-from dfwtrace.cli.guard import CommandError
+from dfwtrace._typing import Array
+from dfwtrace.cli.guard import CommandError, require
 from dfwtrace.data import files
 from dfwtrace.data.table import Table, is_classification, whole_as_integers
 
@@ -26,8 +26,6 @@ Target = Annotated[Names, Option("--target", "-t", metavar="NAME", help="Target 
 Features = Annotated[Names, Option(metavar="NAMES", help="Columns to learn from, else the rest.")]
 Weight = Annotated[str | None, Option(metavar="NAME", help="Column of row weights.")]
 Task = Annotated[TaskName, Option(help="Chosen by the target unless given.")]
-
-_ROWS_AT_ONCE = 65_536  # that are converted, so that a map is never in memory as a whole
 
 
 class Wanted(NamedTuple):
@@ -46,13 +44,20 @@ def training_rows(
     path: Path, columns: dict[str, Any], dtype: str | None = None, spill: Path | None = None
 ) -> Iterator[Table]:
     """Read features and targets; what was spilled to a folder is removed after the block."""
-    if spill is not None and not (spill.is_dir() and os.access(spill, os.W_OK)):
-        raise CommandError(f"--spill: there is no folder {spill} that can be written to.")
+    sound = spill is None or (spill.is_dir() and os.access(spill, os.W_OK))
+    require(sound, f"--spill: there is no folder {spill} that can be written to.")
     require_target(path, columns["target"])
     # A new folder in that of the user, so that nothing else is removed with it.
     with TemporaryDirectory(dir=spill, prefix="dfwtrace-") if spill else nullcontext() as room:
         table = files.read_table(path, **columns, spill=room)
-        yield table._replace(X=_as_dtype(table.X, dtype, room))
+        X = table.X
+        if dtype is not None and X.dtype != dtype:
+            if room is None or sp.issparse(X):
+                X = X.astype(dtype)
+            else:  # numpy converts from map to map without either in memory as a whole
+                X = np.lib.format.open_memmap(f"{room}/{dtype}.npy", "w+", dtype, X.shape)
+                X[:] = table.X
+        yield table._replace(X=X)
 
 
 def known_rows(
@@ -72,8 +77,8 @@ def known_rows(
     how: dict[str, Any] = {"array": wanted.array, "first_index": wanted.first_index}
     table = files.read_features(path, *wanted[:2], targets=targets, target=target, **how)
     y, names, order = table.y, table.target_names or [], wanted.target_names or []
-    if targets and y is None:
-        raise CommandError(f"{path.name} has no targets: --target names their file.")
+    missing = targets and y is None
+    require(not missing, f"{path.name} has no targets: --target names their file.")
     if y is not None and y.ndim > 1 and names and sorted(names) == sorted(order):
         y = y[:, [names.index(name) for name in order]]
     return table._replace(y=y)
@@ -86,10 +91,9 @@ def check_kind(y: Any, file: str, classes: Array | None, width: int) -> None:
         needs = f"the labels of the model are numbers such as {classes[0]}"
     if y.dtype.kind not in "biuf" and (classes is None or classes.dtype.kind in "biuf"):
         raise CommandError(f"the target of {file} holds text ({str(y.flat[0])!r}), but {needs}.")
-    other = 1 if y.ndim == 1 else y.shape[1]
-    if other != (1 if classes is not None else width):
-        count = "one target" if classes is not None or width == 1 else f"{width} targets"
-        raise CommandError(f"the model predicts {count}, but {file} has {other}.")
+    width, found = 1 if classes is not None else width, 1 if y.ndim == 1 else y.shape[1]
+    count = "one target" if width == 1 else f"{width} targets"
+    require(found == width, f"the model predicts {count}, but {file} has {found}.")
 
 
 def judge(y: Array | None, asked: str, names: Sequence[str] | None) -> tuple[str, Array]:
@@ -104,8 +108,7 @@ def judge(y: Array | None, asked: str, names: Sequence[str] | None) -> tuple[str
         if y.dtype.kind not in "biuf":
             raise CommandError(f"{what} holds text ({str(y[0])!r}): regression needs numbers.")
         return task, y.astype(np.float64) if y.dtype.kind in "biu" else y
-    if y.ndim > 1:
-        raise CommandError(f"classification takes one target, got {y.shape[1]}.")
+    require(y.ndim == 1, f"classification takes one target, got {y.shape[-1]}.")
     labels = whole_as_integers(y)
     if labels.dtype.kind == "f":
         odd = labels[np.argmax(labels != np.rint(labels))]
@@ -120,16 +123,3 @@ def require_target(path: Path, target: Sequence[str] | None) -> None:
         names = [repr(name) for name in columns if name]
         some = ", ".join(names if len(names) <= 5 else [*names[:3], "…", names[-1]])
         raise CommandError(f"--target is missing: which column of {path.name} is it, {some}?")
-
-
-def _as_dtype(X: Matrix, dtype: str | None, room: str | None) -> Matrix:
-    """Return X in the given precision; a map where there is room for one."""
-    if dtype is None or X.dtype == dtype:
-        return X
-    if room is None or sp.issparse(X):
-        return X.astype(dtype)
-    place = os.path.join(room, f"{dtype}.npy")
-    converted: Matrix = np.lib.format.open_memmap(place, "w+", np.dtype(dtype), X.shape)
-    for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-        converted[start : start + _ROWS_AT_ONCE] = X[start : start + _ROWS_AT_ONCE]
-    return converted

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import json as json_format
 import time
 from contextlib import suppress
 from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from rich.console import Console
 from typer import Argument, Exit, Option
 
 import dfwtrace
 from dfwtrace.cli import data as rows_of
 from dfwtrace.cli import guard
 from dfwtrace.cli.data import Features, Target, Task, Weight
-from dfwtrace.cli.guard import CommandError, check_outputs
-from dfwtrace.cli.output import Json, Output, Quiet, Verbose, lines, plain, table
-from dfwtrace.cli.predict import Scores, facts_of, save_model, score, task_of
+from dfwtrace.cli.guard import CommandError, check_outputs, require
+from dfwtrace.cli.output import Json, Output, Quiet, Verbose, facts_table, json_of, table
+from dfwtrace.cli.predict import Scores, by_key, facts_of, save_model, score, shown_scores, task_of
 from dfwtrace.data.files import array_name
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import Report, counted, duration, number, require_report, size, write_report
+from dfwtrace.report import Report, counted, number, require_report, write_report
 from dfwtrace.solvers import StoppingCriteria, resolve
+from dfwtrace.solvers.progress import titles
 from dfwtrace.validation import check_count, check_positive
 
 Given = dict[str, Any]
@@ -43,6 +45,8 @@ Representation = Annotated[Forms, Option(help="What a shard keeps.")]
 Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in the file.")]
 
 _RADII, _TOL = "10", 1e-4  # where none are given
+_SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius only
+_SHOWN = ("rank", "objective", "epochs", "seconds")
 
 
 def fit(
@@ -79,30 +83,24 @@ def fit(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Learn a low-rank classifier or regressor.
-
-    Example: dfwtrace fit train.csv --target label --out model.safetensors --report report.html
-    """
+    """Learn a low-rank classifier or regressor."""
     output, began, scores = Output(json, quiet), time.perf_counter(), {}
-    single: Given = {"solver": solver, "lmo": lmo, "step": step}
-    single |= {"max_time": max_time, "checkpoint": checkpoint}
-    given: Given = {"tol": tol, "max_iter": max_iter, "fit_intercept": not no_intercept}
-    given |= {"class_weight": class_weight, "representation": representation}
-    given |= {"n_shards": n_shards, "n_jobs": n_jobs, "random_state": seed}
-    given = settings_of(radius, radii, folds, single, given)
-    if engine == "local" and master is not None:
-        raise CommandError("--master belongs to --engine spark.")
-    if engine == "spark" and spill is not None:
-        raise CommandError("--spill belongs to --engine local: Spark keeps its rows itself.")
+    given: Given = {"solver": solver, "lmo": lmo, "step": step, "max_time": max_time}
+    given |= {"checkpoint": checkpoint, "tol": tol, "max_iter": max_iter, "random_state": seed}
+    given |= {"fit_intercept": not no_intercept, "class_weight": class_weight}
+    given |= {"representation": representation, "n_shards": n_shards, "n_jobs": n_jobs}
+    given = settings_of(radius, radii, folds, given)
+    local = engine == "local"
+    require(not (local and master), "--master belongs to --engine spark.")
+    require(local or not spill, "--spill belongs to --engine local: Spark keeps its rows itself.")
     if report is not None:
         require_report()
     outputs = {"--out": out, "--report": report, "--checkpoint": checkpoint}
     check_outputs(outputs, {"the data": Path(train), "--test": test})
-    if test is not None and not test.exists():
-        raise CommandError(f"{test} is not there.")
+    require(test is None or test.exists(), f"{test} is not there.")
     columns: Given = {"target": target, "features": features, "weight": weight}
     learn, held_out = partial(fitted, output=output, verbose=verbose), None
-    if engine == "spark":
+    if not local:
         from dfwtrace.cli.spark import fit_frame
 
         model, wanted, source = fit_frame(train, master, columns, dtype, task, given, learn)
@@ -133,18 +131,23 @@ def fit(
     facts = {"source": source, **facts_of(model), "message": result.message, "tol": tol}
     facts |= {"features": result.W.shape[0], "targets": result.W.shape[1], "seconds": seconds}
     facts |= {"objective_at_zero": result.objective_at_zero, "model": str(out)}
-    facts["engine"] = "local" if engine == "local" else f"spark {master or ''}".strip()
-    facts["scores"] = {name: found.by_key() for name, found in scores.items()}
+    facts["engine"] = "local" if local else f"spark {master or ''}".strip()
+    facts["scores"] = {name: by_key(found.values) for name, found in scores.items()}
     facts["report"] = None if report is None else str(report)
+    best_of = ""
     if "radii" in given:
         facts |= {"radii": model.radii_, "validation": model.validation_.mean(axis=1)}
+        best_of = f", the best of {len(model.radii_)}"
     short = result.status != "optimal" and tol is not None
     if short:
         reach = "raise --max-iter, --max-time or --tol, or scale the features."
         output.warn(f"{result.message} The tolerance of {tol:g} was not reached: {reach}")
     if report is not None:
         write_report(report, _report(model, solver, facts, scores))
-    output.say(_shown(facts, scores))
+    shown = {"result": result.message, "radius": number(facts["radius"]) + best_of}
+    shown |= {name: facts[name] for name in _SHOWN}
+    shown |= {name: shown_scores(found.values) for name, found in scores.items()}
+    output.say(facts_table(shown | {"model": out, "report": report}))
     output.finish(facts)
     if short:
         raise Exit(guard.SHORT)
@@ -168,131 +171,109 @@ def path(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit and cross-validate a list of radii, from the smallest to the largest.
-
-    Example: dfwtrace path train.csv --target label --radii 10 --folds 5
-    """
-    output, given = Output(json, quiet), {"tol": tol, "max_iter": max_iter, "n_jobs": n_jobs}
-    given |= {"fit_intercept": not no_intercept, "random_state": seed}
-    given = settings_of(None, radii, folds, {}, given)
+    """Fit and cross-validate a list of radii, from the smallest to the largest."""
+    output, given = Output(json, quiet), dict.fromkeys(_SINGLE) | {"solver": "accelerated"}
+    given |= {"tol": tol, "max_iter": max_iter, "n_jobs": n_jobs, "random_state": seed}
+    given = settings_of(None, radii, folds, given | {"fit_intercept": not no_intercept})
     check_outputs({"--out": out}, {"the data": data})
     columns: Given = {"target": target, "features": features, "weight": weight}
     with rows_of.training_rows(data, columns) as rows:
         output.say(rows.source)
         kind, y = rows_of.judge(rows.y, task, rows.target_names)
         model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose)
-    steps, shown, losses = [], [], model.validation_.mean(axis=1).tolist()
-    results = model.path_.results
-    for radius, result, loss in zip(model.radii_.tolist(), results, losses, strict=True):
-        best = radius == float(model.radius_)
+    shown = [["radius", "objective", "relative gap", "rank", "validation loss", ""]]
+    steps, losses = [], model.validation_.mean(axis=1).tolist()
+    for radius, result, loss in zip(model.radii_, model.path_.results, losses, strict=True):
+        best, status = radius == model.radius_, result.status
         step = {"radius": radius, "objective": result.objective, "gap": result.gap}
         step |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
-        steps.append(step | {"status": result.status, "validation": loss, "best": best})
-        row = {"radius": number(radius), "objective": number(result.objective)}
-        row |= {"relative gap": f"{result.relative_gap:.1e}", "rank": f"{result.W.rank}"}
-        remark = "best" if best else "" if result.status == "optimal" else result.status
-        shown.append(row | {"validation loss": number(loss), "": remark})
-    short = sum(result.status != "optimal" for result in results)
+        steps.append(step | {"status": status, "validation": loss, "best": bool(best)})
+        row = [number(radius), number(result.objective), f"{result.relative_gap:.1e}"]
+        remark = "best" if best else "" if status == "optimal" else status
+        shown.append([*row, f"{result.W.rank}", number(loss), remark])
+    short = sum(step["status"] != "optimal" for step in steps)
     if short:
         of, tolerance = f"{short} of {len(steps)} fits", f"the tolerance of {given['tol']:g}"
         output.warn(f"{of} ended short of {tolerance}.")
     facts = {"source": rows.source, "task": task_of(model), "folds": folds, "path": steps}
     facts["best_radius"] = float(model.radius_)
+    output.say(table(shown, left=0))
     if out is not None:
         with atomic_write(out) as file:
-            file.write(json_format.dumps(plain(facts), indent=1).encode())
-    output.say(table(shown))
-    if out is not None:
+            file.write(json_of(facts, indent=1).encode())
         output.say(f"path  {out}")
     output.finish(facts)
     if short:
         raise Exit(guard.SHORT)
 
 
-def settings_of(
-    radius: float | None, radii: str | None, folds: int, single: Given, given: Given
-) -> Given:
-    """Return an estimator's parameters, checked; those in `single` are for one radius only."""
-    solver, max_time = single.get("solver", "accelerated"), single.get("max_time")
-    with suppress(KeyError, TypeError, ValueError):  # else it is the name of a rule, or none
-        single["step"] = float(single["step"])
+def settings_of(radius: float | None, radii: str | None, folds: int, given: Given) -> Given:
+    """Return an estimator's parameters, checked."""
+    solver, max_time, text = given["solver"], given["max_time"], radii or _RADII
+    with suppress(TypeError, ValueError):  # else it is the name of a rule, or none
+        given["step"] = float(given["step"])
     with guard.refusing():
-        resolve(solver, single.get("lmo"), single.get("step"))
+        resolve(solver, given["lmo"], given["step"])
         StoppingCriteria(0, given["tol"], max_time)
         if radius is not None:
             check_positive("radius", radius)
     if given["tol"] is None and solver != "dfw":
         given["tol"] = _TOL
     if radius is not None:
-        if radii is not None:
-            raise CommandError("--radius and --radii exclude each other: one radius, or many.")
-        return {"radius": radius, **single, **given}
-    alone = {"--max-time": max_time, "--checkpoint": single.get("checkpoint")}
+        require(radii is None, "--radius and --radii exclude each other: one radius, or many.")
+        return {"radius": radius, **given}
+    alone = {"--max-time": max_time, "--checkpoint": given["checkpoint"]}
     for option, wrong in {"--solver dfw": solver == "dfw", **alone}.items():
-        if wrong:
-            raise CommandError(f"{option} needs --radius: it does not go with cross-validation.")
-    text, parts = radii or _RADII, (radii or "").split(",")
+        require(not wrong, f"{option} needs --radius: it does not go with cross-validation.")
+    many: list[float] | int
     try:
-        many = [check_positive("radii", float(part)) for part in parts] if len(parts) > 1 else None
-        return {"radii": many or check_count("radii", int(text), 1), "cv": folds, **given}
+        if "," in text:
+            many = [check_positive("radii", float(part)) for part in text.split(",")]
+        else:
+            many = check_count("radii", int(text), 1)
     except ValueError as error:
         what = "--radii must be how many to try, such as 10, or a list such as 1,3,10"
         raise CommandError(f"{what}, got {text!r}.") from error
+    return {"radii": many, "cv": folds} | {k: given[k] for k in given if k not in _SINGLE}
 
 
 def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:
     """Fit an estimator, and show how; return after Ctrl-C too, if there is a model to save."""
-    kind, given = "TraceNormClassifier", dict(given)
+    kind, given, when = "TraceNormClassifier", dict(given), "before the first epoch"
     if task == "regression":
-        kind = "TraceNormRegressor"
-        if given.pop("class_weight", None) is not None:
-            raise CommandError("--class-weight belongs to classification.")
-    about, runs, when = task.capitalize(), 1, "before the first epoch"
+        kind, weights = "TraceNormRegressor", given.pop("class_weight", None)
+        require(weights is None, "--class-weight belongs to classification.")
     if "radius" in given:
-        about += f" with radius {given['radius']:g}."
+        about = f"{task.capitalize()} with radius {given['radius']:g}."
+        titles.set(repeat("dfwtrace"))
     else:
-        count = given["radii"] if isinstance(given["radii"], int) else len(given["radii"])
-        several = "1 radius" if count == 1 else f"{count} radii"
+        n = given["radii"] if isinstance(given["radii"], int) else len(given["radii"])
         hint = "; --radius sets one" if given["radii"] == int(_RADII) else ""
-        about += f"; cross-validating over {several} in {given['cv']} folds{hint}."
-        kind, runs, when = f"{kind}CV", count * (1 + given["cv"]), "during cross-validation"
-    estimator = getattr(dfwtrace, kind)(**given)
+        over = f"{'1 radius' if n == 1 else f'{n} radii'} in {given['cv']} folds{hint}"
+        about = f"{task.capitalize()}; cross-validating over {over}."
+        kind, runs, when = f"{kind}CV", n * (1 + given["cv"]), "during cross-validation"
+        titles.set(f"run {k} of {runs}" for k in count(1))
+    show = not output.silent and (verbose or Console(stderr=True).is_terminal)
+    estimator = getattr(dfwtrace, kind)(**given, verbose=int(show))
     try:
         output.say(about, note=True)
-        with guard.refusing(), output.watching(verbose, runs):
+        with guard.refusing(), output.relaying_warnings():
             estimator.fit(*rows, **more)
         if estimator.status_ == "interrupted" and not estimator.n_iter_:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         sentence = f"Interrupted {when}: nothing was saved."
         raise CommandError(sentence, guard.INTERRUPTED) from None
-    return estimator
+    return estimator.set_params(verbose=0)
 
 
 def _keep(estimator: Any, wanted: rows_of.Wanted, out: Path) -> None:
     """Write the model before anything else can go wrong; after Ctrl-C, that is all."""
     save_model(estimator, wanted, out)
     guard.saved.set(out)
-    if estimator.status_ == "interrupted":
-        epochs = counted(estimator.n_iter_, "epoch")
-        sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
-        raise CommandError(sentence, guard.INTERRUPTED)
-
-
-def _shown(facts: dict[str, Any], scores: dict[str, Scores]) -> str:
-    best_of = f", the best of {len(facts['radii'])}" if "radii" in facts else ""
-    objective, at_zero = number(facts["objective"]), number(facts["objective_at_zero"])
-    shown = [
-        ("result", facts["message"]),
-        ("radius", number(facts["radius"]) + best_of),
-        ("coefficients", f"{facts['features']} × {facts['targets']}, rank {facts['rank']}"),
-        ("objective", f"{objective}, {at_zero} at W = 0"),
-        ("effort", f"{counted(facts['epochs'], 'epoch')}, {duration(facts['seconds'])} in all"),
-    ]
-    for name, found in scores.items():
-        shown.append((name, ", ".join(f"{score} {value}" for score, value in found.shown())))
-    shown.append(("model", f"{facts['model']} ({size(Path(facts['model']).stat().st_size)})"))
-    return lines([*shown, ("report", facts["report"])] if facts["report"] else shown)
+    epochs = counted(estimator.n_iter_, "epoch")
+    sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
+    require(estimator.status_ != "interrupted", sentence, guard.INTERRUPTED)
 
 
 def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Scores]) -> Report:
@@ -302,7 +283,7 @@ def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Sc
     if facts["engine"] == "local":
         threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
         place = f"{counted(threads, 'thread')} of this process"
-    return Report.of_result(
+    return Report(
         model.result_,
         radius=float(model.radius_),
         solver=solver,

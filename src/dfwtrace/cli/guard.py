@@ -41,6 +41,12 @@ class CommandError(Exception):
         self.code = code
 
 
+def require(holds: object, sentence: str, code: int = BAD_INPUT) -> None:
+    """End the command with a sentence unless something holds."""
+    if not holds:
+        raise CommandError(sentence, code)
+
+
 @contextmanager
 def refusing() -> Iterator[None]:
     """Report options and data that the library refuses as bad input, by the option's name."""
@@ -57,8 +63,7 @@ def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None
     for option, path in outputs.items():
         if path is not None:
             other = seen.setdefault(os.path.realpath(path), option)
-            if other != option:
-                raise CommandError(f"{option} and {other} are the same file, {path}.")
+            require(other == option, f"{option} and {other} are the same file, {path}.")
             try:
                 check_writable(path)
             except OSError as error:

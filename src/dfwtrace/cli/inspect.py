@@ -14,17 +14,16 @@ import dfwtrace as dt
 from dfwtrace.cli import fit as options
 from dfwtrace.cli.data import Data, Features, Target, Task, judge, require_target
 from dfwtrace.cli.guard import refusing
-from dfwtrace.cli.output import Json, Output, Quiet, lines, table, word
+from dfwtrace.cli.output import Json, Output, Quiet, facts_table, table
 from dfwtrace.cli.predict import facts_of, load_model
 from dfwtrace.data.files import first_targets, survey
 from dfwtrace.data.shards import default_shards
-from dfwtrace.files.checkpoint import read_checkpoint
+from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
 from dfwtrace.files.container import peek
-from dfwtrace.report import duration, number, size
+from dfwtrace.report import size
 from dfwtrace.solvers import resolve
 from dfwtrace.tasks.planning import Workload, free_memory
 
-_MOST_WORDS = 8  # of a list
 _SHARDS = 4
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
 # The columns of a demo, in the order of the facts of a run.
@@ -36,22 +35,13 @@ def inspect(
     file: Annotated[Path, Argument(metavar="FILE", help="A model or checkpoint.")],
     json: Json = False,
 ) -> None:
-    """Print what is in a model or checkpoint file.
-
-    Example: dfwtrace inspect model.safetensors
-    """
+    """Print what is in a model or checkpoint file."""
     kind, output = peek(file), Output(json)
-    try:
-        found = _of_checkpoint(file) if kind == "checkpoint" else _of_model(file)
-    except dt.ModelFormatError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        why = f"{'no ' if isinstance(error, KeyError) else ''}{str(error).rstrip('.')}."
-        raise dt.ModelFormatError(f"{file} is not a whole {kind}: {why}") from error
+    found = _of_checkpoint(file) if kind == "checkpoint" else _of_model(file)
     # What the disk says comes first, and cannot be replaced by what the file says of itself.
     facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size}
     facts |= {name: value for name, value in found.items() if name not in facts}
-    output.say(lines(_shown(facts)))
+    output.say(facts_table(facts))
     output.finish(facts)
 
 
@@ -59,44 +49,26 @@ def _of_model(file: Path) -> dict[str, Any]:
     estimator, wanted = load_model(file)
     result, usual = estimator.result_, type(estimator)().get_params(deep=False)
     given, classes = estimator.get_params(deep=False), vars(estimator).get("classes_")
-    return {
-        **facts_of(estimator),
-        "settings": {name: value for name, value in given.items() if value != usual[name]},
-        "shape": list(result.W.shape),
-        "trace_norm": result.W.trace_norm,
-        "seconds": float(result.history[-1]["seconds"]) if result.history else None,
-        "classes": None if classes is None else classes.tolist(),
-        **{name: value for name, value in wanted._asdict().items() if name != "n_features"},
-    }
+    try:
+        seconds = float(result.history[-1]["seconds"]) if result.history else None
+    except (KeyError, TypeError, ValueError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise dt.ModelFormatError(f"{file} is not a whole model: {why}.") from error
+    facts = facts_of(estimator) | {"shape": list(result.W.shape), "seconds": seconds}
+    facts["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
+    facts |= {"trace_norm": result.W.trace_norm, **wanted._asdict()}
+    del facts["n_features"]
+    return facts | {"classes": None if classes is None else classes.tolist()}
 
 
 def _of_checkpoint(file: Path) -> dict[str, Any]:
     run, memory = read_checkpoint(file)
-    last, run = memory["history"][-1], {k: v for k, v in run.items() if k != "rows of the shards"}
-    run |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
-    run |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
-    return run | {"seconds": float(memory["seconds"])}
-
-
-def _shown(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return facts for people: nothing that is not known, lists cut short."""
-    shown = []
-    for name, value in facts.items():
-        if value in (None, {}) or (name == "target_names" and value == facts.get("target")):
-            continue
-        if name in ("bytes", "seconds"):
-            text = size(value) if name == "bytes" else duration(value)
-        elif name in ("shape", "shape of W") and isinstance(value, list):
-            text = word(" × ".join(map(str, value)))
-        elif isinstance(value, list):
-            text = ", ".join(map(word, value[:_MOST_WORDS]))
-            text += f", … ({len(value)} in all)" if len(value) > _MOST_WORDS else ""
-        elif isinstance(value, dict):
-            text = ", ".join(f"{word(key)} {word(item)}" for key, item in value.items())
-        else:
-            text = number(value) if isinstance(value, float) else word(value)
-        shown.append(("size" if name == "bytes" else word(name.replace("_", " ")), text))
-    return shown
+    run.pop("rows of the shards", None)
+    with checkpoint_errors(file):
+        last = memory["history"][-1]
+        run |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
+        run |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
+        return run | {"seconds": float(memory["seconds"])}
 
 
 def plan(
@@ -114,10 +86,7 @@ def plan(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Estimate memory and time of a fit, and the representation that it would take.
-
-    Example: dfwtrace plan train.parquet --target label
-    """
+    """Estimate memory and time of a fit, and the representation that it would take."""
     output = Output(json, quiet)
     with refusing():
         resolve(solver, lmo)
@@ -140,15 +109,12 @@ def plan(
         choice = method.plan(workload, representation, free, intercept=True)[1]
     cost, about = choice.costs[choice.representation], "" if found.exact else "about "
     features_bytes = found.nbytes * itemsize / found.dtype.itemsize
-    total = features_bytes + cost.memory
-    columns = f"{classes} classes seen" if classes else f"{found.targets} targets"
-    shown = [
-        ("data", f"{about}{found.rows:,} rows, {found.features:,} features, {columns}"),
-        ("task", kind),
-        ("features", f"{about}{size(features_bytes)} in memory"),
-        ("in all", f"{about}{size(total)}" + (f" of {size(free)} free" if free else "")),
-    ]
-    output.say(f"{lines(shown)}\n\n{choice}")
+    total, columns = features_bytes + cost.memory, f"{found.targets} targets"
+    columns = f"{classes} classes seen" if classes else columns
+    shown = {"data": f"{about}{found.rows:,} rows, {found.features:,} features, {columns}"}
+    shown |= {"task": kind, "features": f"{about}{size(features_bytes)} in memory"}
+    shown["in all"] = f"{about}{size(total)}" + (f" of {size(free)} free" if free else "")
+    output.say(f"{facts_table(shown)}\n\n{choice}")
     if free is not None and total > free:
         output.warn("the data do not fit into the free memory: try --dtype float32 or --spill.")
     facts = found._asdict() | {"task": kind, "classes": classes or None, "epochs": epochs}
@@ -159,10 +125,7 @@ def plan(
 
 
 def demo(json: Json = False, quiet: Quiet = False) -> None:
-    """Solve both problems of the paper, at a small scale, with every oracle and both solvers.
-
-    Example: dfwtrace demo
-    """
+    """Solve both problems of the paper, at a small scale, with every oracle and both solvers."""
     X, Y, _ = dt.datasets.make_multitask(n=2000, d=40, m=30, rank=10, noise=0.1, seed=0)
     Z, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, seed=0)
     output, studies = Output(json, quiet), []
@@ -170,13 +133,11 @@ def demo(json: Json = False, quiet: Quiet = False) -> None:
         ("Multi-task least squares, 2,000 rows, 40 × 30", 1.0, (dt.LeastSquares(), X, Y)),
         ("Multinomial logistic regression, 1,000 rows, 30 × 10", 50.0, (dt.Multinomial(10), Z, y)),
     ):
-        title += f", radius {radius:g}"
         runs = [_run(oracle, problem, radius, lmo=oracle, epochs=20) for oracle in _ORACLES]
         runs.append(_run("accelerated", problem, radius, solver="accelerated", tol=1e-4))
-        pairs = [zip(_COLUMNS.items(), run.values(), strict=True) for run in runs]
-        rows = [{name: format(fact, spec) for (name, spec), fact in pair} for pair in pairs]
-        output.say(table(rows, title))
-        studies.append({"problem": title, "radius": radius, "runs": runs})
+        rows = [[*map(format, run.values(), _COLUMNS.values())] for run in runs]
+        studies.append({"problem": f"{title}, radius {radius:g}", "radius": radius, "runs": runs})
+        output.say(f"{studies[-1]['problem']}\n\n{table([list(_COLUMNS), *rows])}\n")
     output.say("gap: certified upper bound of how far the objective F is from its optimum.")
     output.say(f"rounds, numbers: of the oracle, as if each of {_SHARDS} shards were a worker.")
     output.finish({"studies": studies})

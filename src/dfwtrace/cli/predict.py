@@ -6,6 +6,7 @@ import csv
 import io
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TextIO
 
@@ -15,7 +16,7 @@ from typer import Argument, Option
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli.data import Data, Target, Wanted, check_kind, known_rows
 from dfwtrace.cli.guard import CommandError, check_outputs, refusing, visible
-from dfwtrace.cli.output import Json, Output, Quiet, lines, word
+from dfwtrace.cli.output import Json, Output, Quiet, facts_table, word
 from dfwtrace.data.shards import slice_rows
 from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
@@ -24,7 +25,7 @@ from dfwtrace.report import Worst, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
-_NUMBERS_AT_ONCE = 1 << 22  # probabilities: all of them may not fit in memory
+_NUMBERS_AT_ONCE = 1 << 22  # probabilities
 _ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
@@ -99,14 +100,16 @@ def evaluate(
         found = score(estimator, wanted, table.X, table.y, data.name)
     if found.warning is not None:
         output.warn(found.warning)
-    rows, task = table.X.shape[0], task_of(estimator)
-    unit = "RMSE" if task == "regression" else "share wrong"
+    facts = {"rows": table.X.shape[0], "task": task_of(estimator), "scores": by_key(found.values)}
+    facts["worst"] = [vars(entry) for entry in found.worst[:_MOST_WORST]]
+    scale, error = 100.0, "{:.3g} % wrong"
+    if facts["task"] == "regression":
+        scale, error = 1.0, "RMSE {:.4g}"
     some = [each for each in found.worst[:3] if each.error] if len(found.worst) > 1 else []
-    worst = ", ".join(f"{word(each.name)} ({unit} {number(each.error)})" for each in some)
-    shown = [("rows", f"{rows:,}"), *found.shown()]
-    output.say(lines([*shown, ("worst", worst)] if some else shown))
-    facts = {"rows": rows, "task": task, "scores": found.by_key()}
-    output.finish(facts | {"worst": [vars(entry) for entry in found.worst[:_MOST_WORST]]})
+    worst = ", ".join(f"{word(each.name)} ({error.format(scale * each.error)})" for each in some)
+    rows = {"rows": f"{facts['rows']:,}"}
+    output.say(facts_table(rows | shown_scores(found.values) | {"worst": worst or None}))
+    output.finish(facts)
 
 
 def task_of(estimator: Any) -> str:
@@ -167,17 +170,17 @@ class Scores(NamedTuple):
     worst: list[Worst]
     warning: str | None = None
 
-    def shown(self) -> list[tuple[str, str]]:
-        """Return the scores for people, shares as percentages."""
-        return [
-            (name, f"{100.0 * value:.1f} %" if name.endswith("accuracy") else number(value))
-            for name, value in self.values.items()
-        ]
 
-    def by_key(self) -> dict[str, float]:
-        """Return the scores under names for programs."""
-        keys = str.maketrans({"²": "2", "-": "_", " ": "_"})
-        return {name.translate(keys).lower(): value for name, value in self.values.items()}
+def shown_scores(values: dict[str, float]) -> dict[str, str]:
+    """Return scores for people, shares as percentages."""
+    percent = {name: f"{100.0 * value:.1f} %" for name, value in values.items()}
+    return {k: percent[k] if k.endswith("accuracy") else number(v) for k, v in values.items()}
+
+
+def by_key(values: dict[str, float]) -> dict[str, float]:
+    """Return scores under names for programs."""
+    keys = str.maketrans({"²": "2", "-": "_", " ": "_"})
+    return {name.translate(keys).lower(): value for name, value in values.items()}
 
 
 def score(estimator: Any, wanted: Wanted, X: Matrix, y: Any, file: str) -> Scores:
@@ -196,35 +199,31 @@ def score(estimator: Any, wanted: Wanted, X: Matrix, y: Any, file: str) -> Score
     values = {"R²": float(r2.mean()), "RMSE": float(np.sqrt(np.mean(errors**2)))}
     if width > 1:
         values["lowest R²"] = float(r2.min())
-    names, order = wanted.target_names, np.argsort(-errors, kind="stable")
-    names = names or [f"target {j}" for j in range(width)]
+    names = wanted.target_names or [f"target {j}" for j in range(width)]
+    order = np.argsort(-errors, kind="stable")
     return Scores(values, [Worst(names[j], len(y), float(errors[j])) for j in order])
 
 
 def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
-    from sklearn.utils import gen_batches
-
     classes = estimator.classes_
     labels = y.astype(str) if classes.dtype.kind in "OUS" else whole_as_integers(y)
     place = {label: i for i, label in enumerate(classes.tolist())}
-    numbers = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
-    known, log_loss = numbers >= 0, 0.0
-    right, in_top = np.zeros(len(numbers), bool), np.zeros(len(numbers), bool)
-    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // len(classes))):
-        block, own, here = slice_rows(X, rows.start, rows.stop), numbers[rows], known[rows]
+    own = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
+    known, right, in_top = own >= 0, np.zeros(len(own), bool), np.zeros(len(own), bool)
+    of_own = np.zeros(len(own))
+    for rows, block in _blocks(X, len(classes)):
         logs = estimator.predict_log_proba(block)
-        of_own = logs[np.arange(len(own)), own]
-        log_loss -= float(of_own[here].sum(dtype=np.float64))
-        right[rows] = here & (logs.argmax(axis=1) == own)
-        in_top[rows] = here & ((logs > of_own[:, None]).sum(axis=1) < _TOP)
-    counts = np.bincount(numbers[known], minlength=len(classes))
+        of_own[rows] = logs[np.arange(logs.shape[0]), own[rows]]
+        right[rows] = known[rows] & (logs.argmax(axis=1) == own[rows])
+        in_top[rows] = known[rows] & ((logs > of_own[rows, None]).sum(axis=1) < _TOP)
+    counts, hits = (np.bincount(own[part], minlength=len(classes)) for part in (known, right))
     present = np.flatnonzero(counts)
-    recalls = np.bincount(numbers[right], minlength=len(classes))[present] / counts[present]
+    recalls = hits[present] / counts[present]
     values = {"accuracy": float(right.mean())}
     if len(classes) > _TOP:
         values["top-5 accuracy"] = float(in_top.mean())
     values["balanced accuracy"] = float(recalls.mean()) if recalls.size else float("nan")
-    values["log loss"] = log_loss / known.sum() if known.any() else float("nan")
+    values["log loss"] = -float(of_own[known].mean()) if known.any() else float("nan")
     order = np.argsort(recalls, kind="stable")
     ranked = zip(present[order], recalls[order], strict=True)
     worst = [Worst(str(classes[c]), int(counts[c]), 1.0 - float(r)) for c, r in ranked]
@@ -236,6 +235,14 @@ def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
     return Scores(values, worst, warning + "wrong, and left out of the log loss.")
 
 
+def _blocks(X: Matrix, classes: int) -> Iterator[tuple[slice, Matrix]]:
+    """Yield blocks of rows: the probabilities of all may not fit in memory."""
+    from sklearn.utils import gen_batches
+
+    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // classes)):
+        yield rows, slice_rows(X, rows.start, rows.stop)
+
+
 def _predictions(
     estimator: Any, wanted: Wanted, X: Matrix, proba: bool, top: int | None
 ) -> dict[str, Array]:
@@ -245,18 +252,16 @@ def _predictions(
         numbered = ["prediction"] if width == 1 else [f"prediction_{j}" for j in range(width)]
         values = estimator.predict(X).reshape(-1, width)
         return dict(zip(wanted.target_names or numbered, values.T, strict=True))
+    classes = estimator.classes_
     if proba:
-        shares = estimator.predict_proba(X)
-        return {f"p_{c}": share for c, share in zip(estimator.classes_, shares.T, strict=True)}
+        return {f"p_{c}": p for c, p in zip(classes, estimator.predict_proba(X).T, strict=True)}
     if top is None:
         return {"prediction": estimator.predict(X)}
-    from sklearn.utils import gen_batches
-
     parts: dict[str, list[Array]] = {}
-    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // len(estimator.classes_))):
-        shares = estimator.predict_proba(slice_rows(X, rows.start, rows.stop))
+    for _, block in _blocks(X, len(classes)):
+        shares = estimator.predict_proba(block)
         for j, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].T, 1):
-            parts.setdefault(f"class_{j}", []).append(estimator.classes_[best])
+            parts.setdefault(f"class_{j}", []).append(classes[best])
             parts.setdefault(f"probability_{j}", []).append(shares[np.arange(len(best)), best])
     return {name: np.concatenate(blocks) for name, blocks in parts.items()}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dfwtrace import SparkEngine
 from dfwtrace.cli.data import Wanted
-from dfwtrace.cli.guard import CommandError, arm, sentence_of
+from dfwtrace.cli.guard import CommandError, arm, require, sentence_of
 from dfwtrace.data.columns import choose
 from dfwtrace.engines.spark.session import find_session
 
@@ -24,16 +24,15 @@ def fit_frame(
     path: str, master: str | None, columns: Any, dtype: str | None, task: str, given: Any, fit: Any
 ) -> tuple[Any, Wanted, str]:
     """Read a path with Spark and fit it there; return the model, its names, and the source."""
-    if columns["target"] is None:
-        raise CommandError("--target is missing: which column is it?")
+    require(columns["target"], "--target is missing: which column is it?")
     with session(master) as spark:
-        frame = read_frame(spark, path)
+        frame = _read(spark, path)
         choice = choose(frame.columns, file=path, **columns)
         task = judge_frame(frame, choice.targets, task)
-        if task == "classification" and "radii" in given:
-            raise CommandError(
-                "--radius is missing: cross-validation of a classification does not run on Spark."
-            )
+        require(
+            task == "regression" or "radius" in given,
+            "--radius is missing: cross-validation of a classification does not run on Spark.",
+        )
         if dtype is not None:
             frame = _cast(frame, choice.features, "float" if dtype == "float32" else "double")
         # One column by itself may hold arrays or vectors.
@@ -79,7 +78,7 @@ def session(master: str | None) -> Iterator[Any]:
         spark.stop()
 
 
-def read_frame(spark: Any, path: str) -> Any:
+def _read(spark: Any, path: str) -> Any:
     """Read CSV by its name, Parquet otherwise."""
     from pyspark.errors import AnalysisException
 
@@ -96,10 +95,10 @@ def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
     """Return the task of a target column; by the rule for files, see `is_classification`."""
     kind = frame.schema[targets[0]].dataType.simpleString()
     several = len(targets) > 1 or kind.startswith("array") or kind == "vector"
-    if asked == "classification" and several:
-        raise CommandError("classification takes one target, got several.")
-    if asked == "regression" and kind == "string":
-        raise CommandError(f"target {targets[0]!r} holds text: regression needs numbers.")
+    wrong = asked == "classification" and several
+    require(not wrong, "classification takes one target, got several.")
+    wrong = asked == "regression" and kind == "string"
+    require(not wrong, f"target {targets[0]!r} holds text: regression needs numbers.")
     if asked != "auto":
         return asked
     if several or kind in ("string", "boolean"):
@@ -117,8 +116,7 @@ def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
 def _cast(frame: Any, features: list[str], number: str) -> Any:
     for name in features:
         kind = frame.schema[name].dataType.simpleString()
-        if kind == "vector":
-            raise CommandError(f"--dtype does not go with the vectors of column {name!r}.")
+        require(kind != "vector", f"--dtype does not go with the vectors of column {name!r}.")
         wanted = f"array<{number}>" if kind.startswith("array") else number
         frame = frame.withColumn(name, frame[f"`{name}`"].cast(wanted))
     return frame

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,43 +17,14 @@ from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
+from dfwtrace.solvers.criteria import StoppingCriteria
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
-from dfwtrace.solvers.progress import Aim, Display, display
+from dfwtrace.solvers.progress import display
 from dfwtrace.solvers.solver import Solver
-from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
+from dfwtrace.validation import describe
 
 #: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
 Callback = Callable[[LowRankMatrix, Record], Mapping[str, Any] | bool | None]
-
-
-@dataclass(frozen=True)
-class StoppingCriteria:
-    """When a run ends.
-
-    Parameters
-    ----------
-    epochs : int
-        Largest number of epochs.
-    tol : float, optional
-        Stop when the certified gap is at most tol·|F(0)|.
-    max_time : float, optional
-        Wall-clock limit in seconds, checked after each epoch.
-    certify_every : int, optional
-        Certify the gap every `certify_every` epochs, and at the end in any case.
-    """
-
-    epochs: int
-    tol: float | None = None
-    max_time: float | None = None
-    certify_every: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count("epochs", self.epochs, 0)
-        check_tolerance(self.tol)
-        if self.max_time is not None:
-            check_positive("max_time", self.max_time)
-        if self.certify_every is not None:
-            check_count("certify_every", self.certify_every, 1)
 
 
 class _Point(NamedTuple):
@@ -131,8 +102,7 @@ class Runner:
             iterates = self._solver.iterates(problem, start._replace(target=self._tol or 0.0))
             if saved is not None:
                 self._restore(saved)
-        aim = Aim(criteria.epochs, self._tol, criteria.max_time, at_zero)
-        with display(aim, self._progress) as self._display:
+        with display(criteria, at_zero, self._progress) as self._show:
             setup_seconds = time.perf_counter() - began
             if saved is None:
                 problem.workers.take()  # setting up belongs to no epoch
@@ -151,8 +121,6 @@ class Runner:
             problem.intercept_of(W, point.b),
             setup_seconds,
         )
-
-    _display: Display
 
     def _follow(self, iterates: Iterator[Iterate]) -> tuple[_Point, Status]:
         """Run the solver to its end, to the tolerance, to a limit or to Ctrl-C."""
@@ -180,7 +148,7 @@ class Runner:
             if not self._value.objective > self._best.objective:
                 self._best = self._here()
             stop = self._call_back(record)
-            self._display.show(record)
+            self._show(record)
             if self._reached_tolerance():
                 return "optimal"
             if stop:
