@@ -18,8 +18,7 @@ from tests.cli.commands import COMMAND, environment, told
 import dfwtrace as dt
 from dfwtrace.cli.app import app
 from dfwtrace.cli.fit import fitted
-from dfwtrace.cli.guard import CommandError
-from dfwtrace.cli.output import Output
+from dfwtrace.cli.output import CommandError, Output
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +167,7 @@ def test_after_the_fit_the_model_is_there_and_named(
 def test_the_second_one_ends_at_once() -> None:
     program = (
         "import time\n"
-        "from dfwtrace.cli.guard import guarded\n"
+        "from dfwtrace.cli.output import guarded\n"
         "def run():\n"
         "    try:\n"
         "        print('go', flush=True)\n"

@@ -13,10 +13,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from dfwtrace import __version__
-from dfwtrace.cli.fit import fit, path
-from dfwtrace.cli.guard import guarded
-from dfwtrace.cli.inspect import demo, inspect, plan
-from dfwtrace.cli.predict import evaluate, predict
+from dfwtrace.cli.fit import demo, fit, path, plan
+from dfwtrace.cli.output import guarded
+from dfwtrace.cli.predict import evaluate, inspect, predict
 
 _EXAMPLES: dict[Any, str] = {
     fit: "fit train.csv --target label --out model.safetensors --report report.html",

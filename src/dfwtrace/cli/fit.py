@@ -1,30 +1,34 @@
-"""``dfwtrace fit`` and ``dfwtrace path``: from a file of rows to a model, or to many radii."""
+"""``dfwtrace fit``, ``path``, ``plan`` and ``demo``: from rows to a model, and what it costs."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from rich.console import Console
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
-import dfwtrace
+import dfwtrace as dt
 from dfwtrace.cli import data as rows_of
-from dfwtrace.cli import guard
-from dfwtrace.cli.data import Features, Target, Task, Weight
-from dfwtrace.cli.guard import CommandError, check_outputs, require
-from dfwtrace.cli.output import Json, Output, Quiet, Verbose, facts_table, json_of, table
+from dfwtrace.cli import output as ui
+from dfwtrace.cli.data import FORMATS, Data, Features, Target, Task, Weight
+from dfwtrace.cli.output import CommandError, Json, Output, Quiet, Verbose, check_outputs, require
 from dfwtrace.cli.predict import Scores, by_key, facts_of, save_model, score, shown_scores, task_of
-from dfwtrace.data.files import array_name
+from dfwtrace.data.files import array_name, first_targets, survey
+from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import Report, counted, number, require_report, write_report
+from dfwtrace.report import Report, counted, number, require_report, size, write_report
 from dfwtrace.solvers import StoppingCriteria, resolve
 from dfwtrace.solvers.progress import titles
+from dfwtrace.tasks.planning import Workload, free_memory
 from dfwtrace.validation import check_count, check_positive
 
 Given = dict[str, Any]
@@ -47,11 +51,18 @@ Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in
 _RADII, _TOL = "10", 1e-4  # where none are given
 _SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius only
 _SHOWN = ("rank", "objective", "epochs", "seconds")
+_SHARDS = 4
+_ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
+# The facts of a run in a demo, and their columns.
+_COLUMNS = {"solver": ("solver", ""), "epochs": ("epochs", "d")}
+_COLUMNS |= {"relative_objective": ("F / F(0)", ".4f"), "relative_gap": ("gap / F(0)", ".1e")}
+_COLUMNS |= {"rank": ("rank", "d"), "rounds": ("rounds", ",d"), "numbers_sent": ("numbers", ",d")}
+_COLUMNS |= {"seconds": ("seconds", ".2f")}
 
 
 def fit(
     # Not a path, which would make hdfs:/host of hdfs://host.
-    train: Annotated[str, Argument(metavar="TRAIN", help=rows_of.FORMATS)],
+    train: Annotated[str, Argument(metavar="TRAIN", help=FORMATS)],
     target: Target = None,
     features: Features = None,
     weight: Weight = None,
@@ -101,9 +112,7 @@ def fit(
     columns: Given = {"target": target, "features": features, "weight": weight}
     learn, held_out = partial(fitted, output=output, verbose=verbose), None
     if not local:
-        from dfwtrace.cli.spark import fit_frame
-
-        model, wanted, source = fit_frame(train, master, columns, dtype, task, given, learn)
+        model, wanted, source = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
         seconds = time.perf_counter() - began
         _keep(model, wanted, out)
         output.say(source)
@@ -125,8 +134,7 @@ def fit(
             scores["training"] = score(model, wanted, rows.X, rows.y, Path(train).name)
     if test is not None and held_out is not None:
         scores["test"] = found = score(model, wanted, held_out.X, held_out.y, test.name)
-        if found.warning is not None:
-            output.warn(f"{test.name}: {found.warning}")
+        output.warn(found.warning and f"{test.name}: {found.warning}")
     result, tol = model.result_, given["tol"]
     facts = {"source": source, **facts_of(model), "message": result.message, "tol": tol}
     facts |= {"features": result.W.shape[0], "targets": result.W.shape[1], "seconds": seconds}
@@ -147,14 +155,12 @@ def fit(
     shown = {"result": result.message, "radius": number(facts["radius"]) + best_of}
     shown |= {name: facts[name] for name in _SHOWN}
     shown |= {name: shown_scores(found.values) for name, found in scores.items()}
-    output.say(facts_table(shown | {"model": out, "report": report}))
-    output.finish(facts)
-    if short:
-        raise Exit(guard.SHORT)
+    output.say(ui.facts_table(shown | {"model": out, "report": report}))
+    output.finish(facts, ui.SHORT if short else ui.DONE)
 
 
 def path(
-    data: rows_of.Data,
+    data: Data,
     target: Target = None,
     features: Features = None,
     weight: Weight = None,
@@ -197,14 +203,12 @@ def path(
         output.warn(f"{of} ended short of {tolerance}.")
     facts = {"source": rows.source, "task": task_of(model), "folds": folds, "path": steps}
     facts["best_radius"] = float(model.radius_)
-    output.say(table(shown, left=0))
+    output.say(ui.table(shown, left=0))
     if out is not None:
         with atomic_write(out) as file:
-            file.write(json_of(facts, indent=1).encode())
+            file.write(ui.json_of(facts, indent=1).encode())
         output.say(f"path  {out}")
-    output.finish(facts)
-    if short:
-        raise Exit(guard.SHORT)
+    output.finish(facts, ui.SHORT if short else ui.DONE)
 
 
 def settings_of(radius: float | None, radii: str | None, folds: int, given: Given) -> Given:
@@ -212,7 +216,7 @@ def settings_of(radius: float | None, radii: str | None, folds: int, given: Give
     solver, max_time, text = given["solver"], given["max_time"], radii or _RADII
     with suppress(TypeError, ValueError):  # else it is the name of a rule, or none
         given["step"] = float(given["step"])
-    with guard.refusing():
+    with ui.refusing():
         resolve(solver, given["lmo"], given["step"])
         StoppingCriteria(0, given["tol"], max_time)
         if radius is not None:
@@ -253,27 +257,35 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
         about = f"{task.capitalize()}; cross-validating over {over}."
         kind, runs, when = f"{kind}CV", n * (1 + given["cv"]), "during cross-validation"
         titles.set(f"run {k} of {runs}" for k in count(1))
+    from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
+
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
-    estimator = getattr(dfwtrace, kind)(**given, verbose=int(show))
+    estimator = getattr(dt, kind)(**given, verbose=int(show))
     try:
         output.say(about, note=True)
-        with guard.refusing(), output.relaying_warnings():
+        with ui.refusing(), warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
             estimator.fit(*rows, **more)
         if estimator.status_ == "interrupted" and not estimator.n_iter_:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         sentence = f"Interrupted {when}: nothing was saved."
-        raise CommandError(sentence, guard.INTERRUPTED) from None
+        raise CommandError(sentence, ui.INTERRUPTED) from None
+    # How a fit ended is in its result, and the other two are for programmers.
+    left_out = (ConvergenceWarning, DeprecationWarning, FutureWarning)
+    for warning in heard:
+        if not issubclass(warning.category, left_out):
+            output.warn(" ".join(str(warning.message).split()))
     return estimator.set_params(verbose=0)
 
 
 def _keep(estimator: Any, wanted: rows_of.Wanted, out: Path) -> None:
     """Write the model before anything else can go wrong; after Ctrl-C, that is all."""
     save_model(estimator, wanted, out)
-    guard.saved.set(out)
+    ui.saved.set(out)
     epochs = counted(estimator.n_iter_, "epoch")
     sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
-    require(estimator.status_ != "interrupted", sentence, guard.INTERRUPTED)
+    require(estimator.status_ != "interrupted", sentence, ui.INTERRUPTED)
 
 
 def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Scores]) -> Report:
@@ -293,3 +305,85 @@ def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Sc
         scores={f"{of} {name}": value for name, value in found.values.items()},
         worst=found.worst,
     )
+
+
+def plan(
+    data: Data,
+    target: Target = None,
+    features: Features = None,
+    task: Task = "auto",
+    solver: SolverName = "accelerated",
+    lmo: Lmo = None,
+    max_iter: MaxIter = None,
+    n_shards: Shards = None,
+    n_jobs: Jobs = None,
+    representation: Representation = "auto",
+    dtype: Dtype = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate memory and time of a fit, and the representation that it would take."""
+    output, free = Output(json, quiet), free_memory()
+    with ui.refusing():
+        resolve(solver, lmo)
+        rows_of.require_target(data, target)
+        found = survey(data, target=target, features=features)
+        kind, y = rows_of.judge(first_targets(data, target, features), task, None)
+        classes = len(np.unique(y)) if kind == "classification" else 0
+        method: Any = dt.Multinomial() if classes else dt.LeastSquares()
+        way = resolve(solver, lmo, None, method.log_factor)
+        stored, m = found.rows * found.features, max(classes, found.targets, 1)
+        if found.sparse:  # a value and a 32-bit column number each, and where each row begins
+            stored = max(1, (found.nbytes - 4 * (found.rows + 1)) // (found.dtype.itemsize + 4))
+        epochs, itemsize = max_iter or way.default_epochs, np.dtype(dtype or found.dtype).itemsize
+        engine = dt.LocalEngine(n_shards or default_shards(stored * itemsize), n_jobs)
+        sizes = (found.rows, found.features, m, stored, found.sparse, itemsize)
+        effort = (epochs, way.mean_products(epochs), way.gathers, way.local)
+        workload = Workload(*sizes, *effort, engine.n_shards, engine.n_jobs, way.columns)
+        choice = method.plan(workload, representation, free, intercept=True)[1]
+    cost, about = choice.costs[choice.representation], "" if found.exact else "about "
+    features_bytes = found.nbytes * itemsize / found.dtype.itemsize
+    total = features_bytes + cost.memory
+    columns = f"{classes} classes seen" if classes else f"{found.targets} targets"
+    shown = {"data": f"{about}{found.rows:,} rows, {found.features:,} features, {columns}"}
+    shown |= {"task": kind, "features": f"{about}{size(features_bytes)} in memory"}
+    shown["in all"] = f"{about}{size(total)}" + (f" of {size(free)} free" if free else "")
+    output.say(f"{ui.facts_table(shown)}\n\n{choice}")
+    if free is not None and total > free:
+        output.warn("the data do not fit into the free memory: try --dtype float32 or --spill.")
+    facts = found._asdict() | {"task": kind, "classes": classes or None, "epochs": epochs}
+    facts |= {"representation": choice.representation, "reason": choice.reason}
+    facts |= {"memory": total, "free_memory": free, "seconds": cost.total(epochs)}
+    facts["costs"] = {name: asdict(each) for name, each in choice.costs.items()}
+    output.finish(facts)
+
+
+def demo(json: Json = False, quiet: Quiet = False) -> None:
+    """Solve both problems of the paper, at a small scale, with every oracle and both solvers."""
+    X, Y, _ = dt.datasets.make_multitask(n=2000, d=40, m=30, rank=10, noise=0.1, seed=0)
+    Z, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, seed=0)
+    output, studies = Output(json, quiet), []
+    columns, specs = zip(*_COLUMNS.values(), strict=True)
+    for title, radius, problem in (
+        ("Multi-task least squares, 2,000 rows, 40 × 30", 1.0, (dt.LeastSquares(), X, Y)),
+        ("Multinomial logistic regression, 1,000 rows, 30 × 10", 50.0, (dt.Multinomial(10), Z, y)),
+    ):
+        runs = []
+        for name in (*_ORACLES, "accelerated"):
+            how: Given = {"engine": dt.LocalEngine(n_shards=_SHARDS), "progress": False}
+            how |= (
+                {"lmo": name, "epochs": 20} if name in _ORACLES else {"solver": name, "tol": _TOL}
+            )
+            began, result = time.perf_counter(), dt.solve(*problem, radius=radius, **how)
+            if result.status == "interrupted":  # Ctrl-C ends the demo, not one of its runs
+                raise KeyboardInterrupt
+            share, rank = result.objective / result.objective_at_zero, result.W.rank
+            sent = [int(result.history.column(n).sum()) for n in ("rounds", "numbers_sent")]
+            found = (name, len(result.history), share, result.relative_gap, rank, *sent)
+            runs.append(dict(zip(_COLUMNS, (*found, time.perf_counter() - began), strict=True)))
+        rows = [list(map(format, run.values(), specs)) for run in runs]
+        studies.append({"problem": f"{title}, radius {radius:g}", "radius": radius, "runs": runs})
+        output.say(f"{studies[-1]['problem']}\n\n{ui.table([columns, *rows])}\n")
+    output.say("gap: certified upper bound of how far the objective F is from its optimum.")
+    output.say(f"rounds, numbers: of the oracle, as if each of {_SHARDS} shards were a worker.")
+    output.finish({"studies": studies})

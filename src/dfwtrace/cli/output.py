@@ -1,27 +1,59 @@
-"""What a command prints: text for people, one JSON object for programs."""
+"""What a command prints, and how it ends: an exit code, and one sentence if something is wrong."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import signal
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import numpy as np
+import typer
 from typer import Option
 
-from dfwtrace.cli.guard import visible
+from dfwtrace import CheckpointError, ModelFormatError
+from dfwtrace.data.table import DataFileError
+from dfwtrace.files.atomic import check_writable
 from dfwtrace.report import duration, number, size
 
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output, nothing else.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Only warnings and errors.")]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Show runs without a terminal too.")]
 
-_LONGEST_NAME = 160
+DONE, FAILED, BAD_INPUT, SHORT, INTERRUPTED = 0, 1, 2, 3, 130
+_LONGEST, _LONGEST_NAME = 600, 160  # Java puts a page of text into an exception
 _MOST_WORDS = 8  # of a list
 _TITLES = {"bytes": "size", "seconds": "time"}
+# Control characters, line separators, halves of surrogate pairs, and what changes the direction.
+_UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Arguments of the library at the start of a sentence that are options of the same name.
+_OPTION = re.compile("^(radius|tol|max_(iter|time)|lmo|step|n_(jobs|shards)|representation)\\b")
+#: The model that the command has written, which Ctrl-C names from then on.
+saved: ContextVar[Path | None] = ContextVar("saved", default=None)
+
+
+class CommandError(Exception):
+    """A sentence for the user, and the exit code."""
+
+    def __init__(self, sentence: str, code: int = BAD_INPUT) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def require(holds: object, sentence: str, code: int = BAD_INPUT) -> None:
+    """End the command with a sentence unless something holds."""
+    if not holds:
+        raise CommandError(sentence, code)
 
 
 class Output:
@@ -36,33 +68,18 @@ class Output:
         if not self.silent:
             print(visible(text), file=sys.stderr if note else sys.stdout, flush=True)
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str | None) -> None:
         """Print a warning, once."""
-        if text not in self.warnings:
+        if text is not None and text not in self.warnings:
             self.warnings.append(text)
             if not self.as_json:
                 print(f"Warning: {visible(text)}", file=sys.stderr, flush=True)
 
-    def finish(self, facts: dict[str, Any]) -> None:
-        """Print all facts, for programs."""
+    def finish(self, facts: dict[str, Any], code: int = DONE) -> None:
+        """Print all facts, for programs, and end with a code."""
         if self.as_json:
             print(json_of(facts | ({"warnings": self.warnings} if self.warnings else {})))
-
-    @contextmanager
-    def relaying_warnings(self) -> Iterator[None]:
-        """Print the warnings of libraries as lines of our own, at the end."""
-        from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
-
-        # How a fit ended is in its result, and the other two are for programmers.
-        left_out = ConvergenceWarning | DeprecationWarning | FutureWarning
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            try:
-                yield
-            finally:
-                for warning in heard:
-                    if not issubclass(warning.category, left_out):
-                        self.warn(" ".join(str(warning.message).split()))
+        raise typer.Exit(code)
 
 
 def json_of(facts: dict[str, Any], indent: int | None = None) -> str:
@@ -77,8 +94,11 @@ def json_of(facts: dict[str, Any], indent: int | None = None) -> str:
 
 def word(value: Any) -> str:
     """Return a name from a file, in one line and cut short."""
-    text = visible(str(value).replace("\n", "\\n"))
-    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+    return _cut(visible(str(value).replace("\n", "\\n")), _LONGEST_NAME)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -109,3 +129,123 @@ def facts_table(facts: dict[str, Any]) -> str:
         shown.pop("target_names", None)
     names = [word(_TITLES.get(name, name.replace("_", " "))) for name in shown]
     return table(list(zip(names, map(text, shown, shown.values()), strict=True)), left=2)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Report options and data that the library refuses as bad input, by the option's name."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        sentence = _OPTION.sub(lambda name: f"--{name[0].replace('_', '-')}", sentence_of(error))
+        raise CommandError(sentence.replace("solver='dfw'", "--solver dfw")) from error
+
+
+def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
+    """Refuse files that cannot be written or would replace an input; both by their options."""
+    seen = {os.path.realpath(path): name for name, path in inputs.items() if path and path.exists()}
+    for option, path in outputs.items():
+        if path is not None:
+            other = seen.setdefault(os.path.realpath(path), option)
+            require(other == option, f"{option} and {other} are the same file, {path}.")
+            try:
+                check_writable(path)
+            except OSError as error:
+                raise CommandError(f"{option}: {sentence_of(error)}") from error
+
+
+def visible(text: str) -> str:
+    r"""Return text with control characters spelled out, such as \x1b; line ends stay."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
+    """Run a command and return its exit code; `debug` shows tracebacks of failures."""
+    saved.set(None)
+    main_thread = threading.current_thread() is threading.main_thread()
+    ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        arm()
+    try:
+        code = int(run() or DONE)
+        if code == INTERRUPTED:  # which is what typer makes of Ctrl-C
+            raise KeyboardInterrupt
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as ended:  # the reader, say `head`, has seen enough
+        # typer makes an exit of it; whatever else ends the interpreter is not ours to stop.
+        if not isinstance(ended.__context__ or ended, BrokenPipeError):
+            raise
+        # At once: threads of Arrow that still read ahead do not survive the interpreter's end.
+        os._exit(FAILED)
+    except BaseException as error:
+        code, sentence = _explained(error)
+        if debug and code == FAILED:
+            traceback.print_exc()
+        if sentence:  # none where no command was given: the help has been shown
+            _print_error(visible(sentence), code, as_json)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # the interpreter must not try again
+                with suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return an exception's text in one line; its type where it has none."""
+    if isinstance(error, MemoryError):
+        return "the memory is not enough; --dtype float32 takes half, --spill keeps data on disk."
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        about = "" if error.filename is None else f"{error.filename}: "
+        if not about and error.strerror == os.strerror(errno.ENOSPC):
+            about = "standard output cannot be written: "
+        text = f"{about}{error.strerror.rstrip('.')}."
+    if "Traceback (most recent call last)" in text:  # of a worker: its last line says what it was
+        errors = [line for line in text.splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
+        text = errors[-1] if errors else text
+    text = " ".join((text.strip().partition("\n\n")[0] if len(text) > _LONGEST else text).split())
+    return _cut(text, _LONGEST) or type(error).__name__
+
+
+def arm() -> None:
+    """Raise the first Ctrl-C; the second one ends the process at once, whatever it is doing."""
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, first)
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the sentence for an exception."""
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        model = saved.get()
+        what = "nothing was saved" if model is None else f"the model was saved to {model}"
+        return INTERRUPTED, f"Interrupted: {what}."
+    if isinstance(error, CommandError):
+        return error.code, str(error)
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return BAD_INPUT, f"{error.filename} is not there."
+    if isinstance(error, DataFileError | ModelFormatError | CheckpointError | PermissionError):
+        return BAD_INPUT, sentence_of(error)
+    if isinstance(error, OSError | ImportError | MemoryError | RuntimeError):
+        return FAILED, sentence_of(error)
+    usage = getattr(error, "format_message", None)  # typer's errors about options
+    if usage is not None:
+        return BAD_INPUT, " ".join(usage().split())
+    return FAILED, f"{type(error).__name__}: {sentence_of(error)}"
+
+
+def _print_error(sentence: str, code: int, as_json: bool) -> None:
+    line = sentence if code == INTERRUPTED else f"Error: {sentence}"
+    for text, stream in ((json.dumps({"error": sentence}), sys.stdout), (line, sys.stderr)):
+        if as_json or stream is sys.stderr:
+            with suppress(OSError):  # where standard output is what failed, standard error is left
+                print(text, file=stream, flush=True)
+                return

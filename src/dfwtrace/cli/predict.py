@@ -1,4 +1,4 @@
-"""``dfwtrace predict`` and ``dfwtrace evaluate``: model files, and their use on rows."""
+"""``dfwtrace predict``, ``evaluate`` and ``inspect``: model files, and their use on rows."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from typing import Annotated, Any, NamedTuple, TextIO
 import numpy as np
 from typer import Argument, Option
 
+from dfwtrace import ModelFormatError, load
 from dfwtrace._typing import Array, Matrix
+from dfwtrace.cli import output as ui
 from dfwtrace.cli.data import Data, Target, Wanted, check_kind, known_rows
-from dfwtrace.cli.guard import CommandError, check_outputs, refusing, visible
-from dfwtrace.cli.output import Json, Output, Quiet, facts_table, word
+from dfwtrace.cli.output import Json, Output, Quiet, require
 from dfwtrace.data.shards import slice_rows
 from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.files.container import read_container
+from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
+from dfwtrace.files.container import peek, read_container
 from dfwtrace.report import Worst, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
 _NUMBERS_AT_ONCE = 1 << 22  # probabilities
-_ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
 _MOST_WORST = 50  # classes or targets in a JSON object
@@ -43,26 +44,22 @@ def predict(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict classes, probabilities or targets; without --out, CSV is printed.
-
-    Example: dfwtrace predict model.safetensors new.csv --out predictions.csv --proba
-    """
+    """Predict classes, probabilities or targets; without --out, CSV is printed."""
     suffix = ".csv" if out is None else out.suffix.lower()
-    for wrong, sentence in (
-        (json and out is None, "--json needs --out: predictions would be mixed up with it."),
-        (suffix not in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}."),
-        (top and suffix == ".npy", "--top needs a .csv or .parquet file: it has text and numbers."),
-        (top and proba, "--proba and --top exclude each other: --top has probabilities too."),
-    ):
-        if wrong:
-            raise CommandError(sentence)
-    check_outputs({"--out": out}, {"the model": model, "the data": data})
+    require(out or not json, "--json needs --out: predictions would be mixed up with it.")
+    require(suffix in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}.")
+    mixed = top and suffix == ".npy"
+    require(not mixed, "--top needs a .csv or .parquet file: it has text and numbers.")
+    require(
+        not (top and proba), "--proba and --top exclude each other: --top has probabilities too."
+    )
+    ui.check_outputs({"--out": out}, {"the model": model, "the data": data})
     estimator, wanted = load_model(model)
-    if (proba or top) and task_of(estimator) == "regression":
-        option, kind = "--proba" if proba else "--top", type(estimator).__name__
-        raise CommandError(f"{option} needs a classifier, but {model} holds a {kind}.")
+    sound, kind = task_of(estimator) != "regression", type(estimator).__name__
+    require(sound or not proba, f"--proba needs a classifier, but {model} holds a {kind}.")
+    require(sound or not top, f"--top needs a classifier, but {model} holds a {kind}.")
     table = known_rows(data, wanted, targets=False)
-    with refusing():
+    with ui.refusing():
         columns = _predictions(estimator, wanted, table.X, proba, top)
     if out is None:
         _write_csv(columns, sys.stdout)
@@ -88,28 +85,62 @@ def predict(
 def evaluate(
     model: Model, data: Data, target: Target = None, json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Score a model: accuracy, balanced accuracy and log loss, or R² and RMSE.
-
-    The target is that of the fit, unless --target names another.
-
-    Example: dfwtrace evaluate model.safetensors test.csv --target label
-    """
+    """Score a model: accuracy and log loss, or R² and RMSE, on the target of the fit or another."""
     output, (estimator, wanted) = Output(json, quiet), load_model(model)
     table = known_rows(data, wanted, target)
-    with refusing():
+    with ui.refusing():
         found = score(estimator, wanted, table.X, table.y, data.name)
-    if found.warning is not None:
-        output.warn(found.warning)
+    output.warn(found.warning)
     facts = {"rows": table.X.shape[0], "task": task_of(estimator), "scores": by_key(found.values)}
     facts["worst"] = [vars(entry) for entry in found.worst[:_MOST_WORST]]
     scale, error = 100.0, "{:.3g} % wrong"
     if facts["task"] == "regression":
         scale, error = 1.0, "RMSE {:.4g}"
     some = [each for each in found.worst[:3] if each.error] if len(found.worst) > 1 else []
-    worst = ", ".join(f"{word(each.name)} ({error.format(scale * each.error)})" for each in some)
+    worst = ", ".join(f"{ui.word(each.name)} ({error.format(scale * each.error)})" for each in some)
     rows = {"rows": f"{facts['rows']:,}"}
-    output.say(facts_table(rows | shown_scores(found.values) | {"worst": worst or None}))
+    output.say(ui.facts_table(rows | shown_scores(found.values) | {"worst": worst or None}))
     output.finish(facts)
+
+
+def inspect(
+    file: Annotated[Path, Argument(metavar="FILE", help="A model or checkpoint.")],
+    json: Json = False,
+) -> None:
+    """Print what is in a model or checkpoint file."""
+    kind, output = peek(file), Output(json)
+    found = _of_checkpoint(file) if kind == "checkpoint" else _of_model(file)
+    # What the disk says comes first, and cannot be replaced by what the file says of itself.
+    facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size}
+    facts |= {name: value for name, value in found.items() if name not in facts}
+    output.say(ui.facts_table(facts))
+    output.finish(facts)
+
+
+def _of_model(file: Path) -> dict[str, Any]:
+    estimator, wanted = load_model(file)
+    result, usual = estimator.result_, type(estimator)().get_params(deep=False)
+    given, classes = estimator.get_params(deep=False), vars(estimator).get("classes_")
+    try:
+        seconds = float(result.history[-1]["seconds"]) if result.history else None
+    except (KeyError, TypeError, ValueError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise ModelFormatError(f"{file} is not a whole model: {why}.") from error
+    facts = facts_of(estimator) | {"shape": list(result.W.shape), "seconds": seconds}
+    facts["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
+    facts |= {"trace_norm": result.W.trace_norm, **wanted._asdict()}
+    del facts["n_features"]
+    return facts | {"classes": None if classes is None else classes.tolist()}
+
+
+def _of_checkpoint(file: Path) -> dict[str, Any]:
+    run, memory = read_checkpoint(file)
+    run.pop("rows of the shards", None)
+    with checkpoint_errors(file):
+        last = memory["history"][-1]
+        run |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
+        run |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
+        return run | {"seconds": float(memory["seconds"])}
 
 
 def task_of(estimator: Any) -> str:
@@ -142,7 +173,6 @@ def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
 
 def load_model(path: Path) -> tuple[Any, Wanted]:
     """Read a model, without its feature names, and what it takes from files where that is sound."""
-    from dfwtrace import load
 
     def texts(name: str) -> list[str] | None:
         value = notes.get(name)
@@ -276,10 +306,8 @@ def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
                 float(value)  # a number such as -1 is harmless
             except ValueError:
                 value = f"'{value}"
-        return visible(value) if text.isatty() else value
+        return ui.visible(value) if text.isatty() else value
 
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(cell, columns))
-    for start in range(0, len(next(iter(columns.values()))), _ROWS_AT_ONCE):
-        parts = (column[start : start + _ROWS_AT_ONCE] for column in columns.values())
-        writer.writerows(zip(*(map(cell, part.tolist()) for part in parts), strict=True))
+    writer.writerows(map(cell, row) for row in zip(*columns.values(), strict=True))
