@@ -110,9 +110,8 @@ def judge(y: Array | None, asked: str, names: Sequence[str] | None) -> tuple[str
     if y is None:
         raise CommandError("--target is missing: the file has no targets of its own.")
     what = f"target {names[0]!r}" if names and len(names) == 1 else "the target"
-    task = asked
-    if asked == "auto":
-        task = "classification" if is_classification(y) else "regression"
+    found = "classification" if is_classification(y) else "regression"
+    task = found if asked == "auto" else asked
     if task == "regression":
         if y.dtype.kind not in "biuf":
             raise CommandError(f"{what} holds text ({str(y[0])!r}): regression needs numbers.")
@@ -143,10 +142,8 @@ def fit_frame(
         frame = _read(spark, path)
         choice = choose(frame.columns, file=path, **columns)
         task = judge_frame(frame, choice.targets, task)
-        require(
-            task == "regression" or "radius" in given,
-            "--radius is missing: cross-validation of a classification does not run on Spark.",
-        )
+        why = "cross-validation of a classification does not run on Spark"
+        require(task == "regression" or "radius" in given, f"--radius is missing: {why}.")
         if dtype is not None:
             frame = _cast(frame, choice.features, "float" if dtype == "float32" else "double")
         # One column by itself may hold arrays or vectors.
@@ -219,10 +216,9 @@ def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
         return "regression" if several else "classification"
     from pyspark.sql import functions as sql
 
-    column = frame[f"`{targets[0]}`"]
-    n, distinct, broken = frame.agg(
-        sql.count(column), sql.count_distinct(column), sql.max(column != sql.rint(column))
-    ).first()
+    y = frame[f"`{targets[0]}`"]
+    counts = frame.agg(sql.count(y), sql.count_distinct(y), sql.max(y != sql.rint(y)))
+    n, distinct, broken = counts.first()
     labels = not broken and distinct <= min(n / 2, max(20, n / 4))
     return "classification" if labels else "regression"
 

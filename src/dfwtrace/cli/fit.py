@@ -53,11 +53,9 @@ _SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius 
 _SHOWN = ("rank", "objective", "epochs", "seconds")
 _SHARDS = 4
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
-# The facts of a run in a demo, and their columns.
-_COLUMNS = {"solver": ("solver", ""), "epochs": ("epochs", "d")}
-_COLUMNS |= {"relative_objective": ("F / F(0)", ".4f"), "relative_gap": ("gap / F(0)", ".1e")}
-_COLUMNS |= {"rank": ("rank", "d"), "rounds": ("rounds", ",d"), "numbers_sent": ("numbers", ",d")}
-_COLUMNS |= {"seconds": ("seconds", ".2f")}
+# The facts of a run in a demo, and how they are shown.
+_FACTS = {"solver": "", "epochs": "d", "relative_objective": ".4f", "relative_gap": ".1e"}
+_FACTS |= {"rank": "d", "rounds": ",d", "numbers_sent": ",d", "seconds": ".2f"}
 
 
 def fit(
@@ -138,10 +136,9 @@ def fit(
     result, tol = model.result_, given["tol"]
     facts = {"source": source, **facts_of(model), "message": result.message, "tol": tol}
     facts |= {"features": result.W.shape[0], "targets": result.W.shape[1], "seconds": seconds}
-    facts |= {"objective_at_zero": result.objective_at_zero, "model": str(out)}
+    facts |= {"objective_at_zero": result.objective_at_zero, "model": out, "report": report}
     facts["engine"] = "local" if local else f"spark {master or ''}".strip()
     facts["scores"] = {name: by_key(found.values) for name, found in scores.items()}
-    facts["report"] = None if report is None else str(report)
     best_of = ""
     if "radii" in given:
         facts |= {"radii": model.radii_, "validation": model.validation_.mean(axis=1)}
@@ -199,8 +196,8 @@ def path(
         shown.append([*row, f"{result.W.rank}", number(loss), remark])
     short = sum(step["status"] != "optimal" for step in steps)
     if short:
-        of, tolerance = f"{short} of {len(steps)} fits", f"the tolerance of {given['tol']:g}"
-        output.warn(f"{of} ended short of {tolerance}.")
+        fits = f"{short} of {len(steps)} fits"
+        output.warn(f"{fits} ended short of the tolerance of {given['tol']:g}.")
     facts = {"source": rows.source, "task": task_of(model), "folds": folds, "path": steps}
     facts["best_radius"] = float(model.radius_)
     output.say(ui.table(shown, left=0))
@@ -229,12 +226,10 @@ def settings_of(radius: float | None, radii: str | None, folds: int, given: Give
     alone = {"--max-time": max_time, "--checkpoint": given["checkpoint"]}
     for option, wrong in {"--solver dfw": solver == "dfw", **alone}.items():
         require(not wrong, f"{option} needs --radius: it does not go with cross-validation.")
-    many: list[float] | int
+    parts = text.split(",")
     try:
-        if "," in text:
-            many = [check_positive("radii", float(part)) for part in text.split(",")]
-        else:
-            many = check_count("radii", int(text), 1)
+        listed = [check_positive("radii", float(part)) for part in parts] if parts[1:] else None
+        many = listed or check_count("radii", int(text), 1)
     except ValueError as error:
         what = "--radii must be how many to try, such as 10, or a list such as 1,3,10"
         raise CommandError(f"{what}, got {text!r}.") from error
@@ -363,27 +358,26 @@ def demo(json: Json = False, quiet: Quiet = False) -> None:
     X, Y, _ = dt.datasets.make_multitask(n=2000, d=40, m=30, rank=10, noise=0.1, seed=0)
     Z, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, seed=0)
     output, studies = Output(json, quiet), []
-    columns, specs = zip(*_COLUMNS.values(), strict=True)
+    columns = [name.replace("_", " ") for name in _FACTS]
     for title, radius, problem in (
         ("Multi-task least squares, 2,000 rows, 40 × 30", 1.0, (dt.LeastSquares(), X, Y)),
         ("Multinomial logistic regression, 1,000 rows, 30 × 10", 50.0, (dt.Multinomial(10), Z, y)),
     ):
         runs = []
         for name in (*_ORACLES, "accelerated"):
-            how: Given = {"engine": dt.LocalEngine(n_shards=_SHARDS), "progress": False}
-            how |= (
-                {"lmo": name, "epochs": 20} if name in _ORACLES else {"solver": name, "tol": _TOL}
-            )
+            how: Given = {"lmo": name, "epochs": 20}
+            how = how if name in _ORACLES else {"solver": name, "tol": _TOL}
+            how |= {"engine": dt.LocalEngine(n_shards=_SHARDS), "progress": False}
             began, result = time.perf_counter(), dt.solve(*problem, radius=radius, **how)
             if result.status == "interrupted":  # Ctrl-C ends the demo, not one of its runs
                 raise KeyboardInterrupt
             share, rank = result.objective / result.objective_at_zero, result.W.rank
             sent = [int(result.history.column(n).sum()) for n in ("rounds", "numbers_sent")]
             found = (name, len(result.history), share, result.relative_gap, rank, *sent)
-            runs.append(dict(zip(_COLUMNS, (*found, time.perf_counter() - began), strict=True)))
-        rows = [list(map(format, run.values(), specs)) for run in runs]
+            runs.append(dict(zip(_FACTS, (*found, time.perf_counter() - began), strict=True)))
+        rows = [list(map(format, run.values(), _FACTS.values())) for run in runs]
         studies.append({"problem": f"{title}, radius {radius:g}", "radius": radius, "runs": runs})
         output.say(f"{studies[-1]['problem']}\n\n{ui.table([columns, *rows])}\n")
-    output.say("gap: certified upper bound of how far the objective F is from its optimum.")
+    output.say("gap: certified upper bound of how far F is from its optimum; relative: over F(0).")
     output.say(f"rounds, numbers: of the oracle, as if each of {_SHARDS} shards were a worker.")
     output.finish({"studies": studies})

@@ -50,9 +50,8 @@ def predict(
     require(suffix in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}.")
     mixed = top and suffix == ".npy"
     require(not mixed, "--top needs a .csv or .parquet file: it has text and numbers.")
-    require(
-        not (top and proba), "--proba and --top exclude each other: --top has probabilities too."
-    )
+    both = top and proba
+    require(not both, "--proba and --top exclude each other: --top has probabilities too.")
     ui.check_outputs({"--out": out}, {"the model": model, "the data": data})
     estimator, wanted = load_model(model)
     sound, kind = task_of(estimator) != "regression", type(estimator).__name__
@@ -73,10 +72,9 @@ def predict(
             array = stacked.astype(str) if stacked.dtype.kind == "O" else stacked
             np.save(file, array if len(columns) > 1 else array[:, 0], allow_pickle=False)
         else:
-            from pyarrow import parquet  # only here: it takes time
-            from pyarrow import table as as_table
+            import pyarrow.parquet  # only here: it takes time
 
-            parquet.write_table(as_table(columns), file)
+            pyarrow.parquet.write_table(pyarrow.table(columns), file)
     output = Output(json, quiet)
     output.say(f"{table.source.split(',')[0]} → {out}")
     output.finish({"rows": table.X.shape[0], "predictions": str(out), "columns": list(columns)})
@@ -93,13 +91,12 @@ def evaluate(
     output.warn(found.warning)
     facts = {"rows": table.X.shape[0], "task": task_of(estimator), "scores": by_key(found.values)}
     facts["worst"] = [vars(entry) for entry in found.worst[:_MOST_WORST]]
-    scale, error = 100.0, "{:.3g} % wrong"
-    if facts["task"] == "regression":
-        scale, error = 1.0, "RMSE {:.4g}"
+    error = "RMSE {0:.4g}" if facts["task"] == "regression" else "{1:.3g} % wrong"
     some = [each for each in found.worst[:3] if each.error] if len(found.worst) > 1 else []
-    worst = ", ".join(f"{ui.word(each.name)} ({error.format(scale * each.error)})" for each in some)
-    rows = {"rows": f"{facts['rows']:,}"}
-    output.say(ui.facts_table(rows | shown_scores(found.values) | {"worst": worst or None}))
+    errors = [error.format(each.error, 100.0 * each.error) for each in some]
+    worst = ", ".join(f"{ui.word(w.name)} ({text})" for w, text in zip(some, errors, strict=True))
+    shown = {"rows": f"{facts['rows']:,}", **shown_scores(found.values), "worst": worst or None}
+    output.say(ui.facts_table(shown))
     output.finish(facts)
 
 
@@ -165,10 +162,8 @@ def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
     names, estimator.n_features_in_, *notes = wanted
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    try:
-        save(estimator, path, dict(zip(Wanted._fields[2:], notes, strict=True)))
-    finally:  # rows come in its order, without names
-        vars(estimator).pop("feature_names_in_", None)
+    save(estimator, path, dict(zip(Wanted._fields[2:], notes, strict=True)))
+    vars(estimator).pop("feature_names_in_", None)  # rows come in its order, without names
 
 
 def load_model(path: Path) -> tuple[Any, Wanted]:
