@@ -256,6 +256,9 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
 
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
     estimator = getattr(dt, kind)(**given, verbose=int(show))
+    heard: list[warnings.WarningMessage] = []
+    # How a fit ended is in its result, and the other two are for programmers.
+    left_out = (ConvergenceWarning, DeprecationWarning, FutureWarning)
     try:
         output.say(about, note=True)
         with ui.refusing(), warnings.catch_warnings(record=True) as heard:
@@ -266,11 +269,10 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
     except KeyboardInterrupt:
         sentence = f"Interrupted {when}: nothing was saved."
         raise CommandError(sentence, ui.INTERRUPTED) from None
-    # How a fit ended is in its result, and the other two are for programmers.
-    left_out = (ConvergenceWarning, DeprecationWarning, FutureWarning)
-    for warning in heard:
-        if not issubclass(warning.category, left_out):
-            output.warn(" ".join(str(warning.message).split()))
+    finally:
+        for warning in heard:
+            if not issubclass(warning.category, left_out):
+                output.warn(" ".join(str(warning.message).split()))
     return estimator.set_params(verbose=0)
 
 

@@ -28,6 +28,7 @@ from dfwtrace.report import Worst, number
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
 _NUMBERS_AT_ONCE = 1 << 22  # probabilities
+_ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
 _MOST_WORST = 50  # classes or targets in a JSON object
@@ -305,4 +306,6 @@ def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
 
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(cell, columns))
-    writer.writerows(map(cell, row) for row in zip(*columns.values(), strict=True))
+    for start in range(0, len(next(iter(columns.values()))), _ROWS_AT_ONCE):
+        parts = (column[start : start + _ROWS_AT_ONCE] for column in columns.values())
+        writer.writerows(zip(*(map(cell, part.tolist()) for part in parts), strict=True))
