@@ -360,8 +360,9 @@ def test_npy_is_mapped(tmp_path: Path, X: Array, y: Array, monkeypatch: Any) -> 
     assert read_table("i.npy", target=None).X.dtype == survey("i.npy").dtype == np.float64
 
 
-@pytest.mark.parametrize("zero_based", [True, False])
-@pytest.mark.parametrize("suffix", ["svm", "libsvm", "svmlight"])
+@pytest.mark.parametrize(
+    ("suffix", "zero_based"), [("svm", True), ("svm", False), ("libsvm", True), ("svmlight", True)]
+)
 def test_svmlight(suffix: str, zero_based: bool, tmp_path: Path, X: Array, y: Array) -> None:
     path = tmp_path / f"t.{suffix}"
     dump_svmlight_file(X.astype(float), y, str(path), zero_based=zero_based)
@@ -440,3 +441,9 @@ def test_a_spilled_folder_is_never_in_memory(tmp_path: Path) -> None:
     assert kind == "memmap"
     assert same == size
     assert spilled < size / 2
+
+
+def test_long_whole_labels_keep_all_their_digits(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("a,y\n1,9223372036854775806\n2,9223372036854775807\n")
+    assert read_table(path, target="y").y.tolist() == [2**63 - 2, 2**63 - 1]

@@ -24,11 +24,6 @@ def csv_text(X: Any, y: Any, separator: str = ",") -> str:
     return "\n".join(separator.join(row) for row in [[*NAMES, "label"], *rows]) + "\n"
 
 
-def write_stream(path: Path, table: pa.Table) -> None:
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=7)
-
-
 def write_zst(path: Path, text: str) -> None:
     with pa.output_stream(str(path), compression="zstd") as sink:
         sink.write(text.encode())
@@ -53,6 +48,5 @@ WRITERS: dict[str, Callable[[Path, Any, Any], object]] = {
     "t.csv.zst": lambda path, X, y: write_zst(path, csv_text(X, y)),
     "t.parquet": lambda path, X, y: write(path, arrow_table(X, y), chunk=7),
     "t.arrow": lambda path, X, y: write(path, arrow_table(X, y), chunk=9),
-    "stream.arrow": lambda path, X, y: write_stream(path, arrow_table(X, y)),
     "t.feather": lambda path, X, y: write(path, arrow_table(X, y)),
 }

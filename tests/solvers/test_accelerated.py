@@ -14,6 +14,7 @@ from tests.truth import true_gap, value_and_gradient
 from dfwtrace import LowRankMatrix
 from dfwtrace.solvers import Iterate, Problem, Start
 from dfwtrace.solvers.accelerated import _Descent, accelerated
+from dfwtrace.solvers.ball import evaluate_at
 
 Array = npt.NDArray[Any]
 RADII = [0.05, 1.0, 4.0, 100.0]
@@ -139,8 +140,8 @@ def test_a_gap_that_falls_slowly_is_progress(run: Run) -> None:
     problem, iterates = run("multinomial", 5.0, epochs=5)
     W = iterates[-1].W
     descent = _Descent(problem, Start(W, problem.begin(W), epochs=250))
-    point = descent._point
-    assert point is not None
+    point = evaluate_at(problem, W)
+    descent._accept(point, 0.0)
 
     def stay(gap: float) -> None:
         inner = gap - problem.radius * descent._sigma

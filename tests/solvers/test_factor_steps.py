@@ -38,7 +38,7 @@ def follow(steps: FactorSteps, point: BallPoint, count: int, curvature: float) -
     for _ in range(count):
         taken = steps.take(points[-1], curvature, noise=0.0)
         assert taken is not None
-        points.append(taken.point)
+        points.append(taken[0])
     return points
 
 
@@ -55,7 +55,7 @@ def test_the_first_step_is_short_enough(problem: Problem) -> None:
     point = start(problem)
     taken = FactorSteps(problem).take(point, 1e-9, noise=0.0)
     assert taken is not None
-    assert np.linalg.norm(taken.point.x - point.x) <= 0.1001 * np.linalg.norm(point.x)
+    assert np.linalg.norm(taken[0].x - point.x) <= 0.1001 * np.linalg.norm(point.x)
 
 
 def test_where_F_is_flat_there_is_no_step(problem: Problem) -> None:

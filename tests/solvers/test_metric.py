@@ -11,7 +11,7 @@ import pytest
 
 import dfwtrace as dt
 from dfwtrace.solvers import Problem
-from dfwtrace.solvers.metric import Metric, Stiffness, stiffness
+from dfwtrace.solvers.factor_steps import Metric, Stiffness, stiffness
 
 Array = npt.NDArray[np.float64]
 Build = Callable[..., Problem]

@@ -17,6 +17,7 @@ from dfwtrace.solvers.projection import (
     onto_simplex,
     outside_span,
     spectral_norm,
+    sufficient_rank,
 )
 
 Array = npt.NDArray[np.float64]
@@ -61,6 +62,11 @@ def test_values_on_the_simplex_add_up_to_the_radius(values: list[float], radius:
     lost = s[0] - moved[0]  # θ
     np.testing.assert_allclose(s[0] - s[kept], moved[0] - moved[kept], atol=1e-12 * radius)
     assert np.all(s[~kept] <= lost + 1e-12 * (lost + radius))
+
+
+def test_the_least_rank_that_is_near_enough() -> None:
+    values = np.array([3.0, 2.0, 0.1])
+    assert [sufficient_rank(values, 10.0, excess) for excess in (5.0, 0.1, 0.0)] == [1, 2, 3]
 
 
 def test_equal_values_are_cut_alike() -> None:

@@ -3,94 +3,144 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.fs
 
 from dfwtrace._typing import Array
-from dfwtrace.data.columns import Choice, check_unique, features_missing
-from dfwtrace.data.delimited import CsvPart, parse_target
-from dfwtrace.data.table import (
-    FIRST_ROWS,
-    DataFileError,
-    Survey,
-    Table,
-    check_finite,
-    check_weight,
-    describe,
-    no_value,
-    not_numeric,
-    reading,
-    summarise,
-)
+from dfwtrace.data import table
+from dfwtrace.data.columns import Choice, check_unique, require
+from dfwtrace.data.table import DataFileError, Table, bad_value, check_finite, reading
 from dfwtrace.validation import as_floating
+
+Types = dict[str, pa.DataType]
 
 # Numbers in a batch: a megabyte or two.
 _VALUES_AT_ONCE = 1 << 18
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_CSV = "a CSV file in UTF-8"
+_MISSING = pa.array(["", "na", "n/a", "nan", "null", "none"])
+_NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _TEXT = (pa.string(), pa.large_string(), pa.string_view())
-_SINGLE = {pa.float16(), pa.float32()}
-_EXACT_IN_SINGLE = {pa.bool_(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16()}
 
 
 class ArrowPart:
-    """A Parquet file, or an Arrow file or stream."""
+    """A Parquet or Arrow file."""
 
     def __init__(self, path: Path, kind: str) -> None:
-        self.path = path
-        self._what = "a Parquet file" if kind == "parquet" else "an Arrow file"
-        with reading(path, self._what):
-            with path.open("rb") as file:  # streams lack the mark of files
-                self._streams = kind == "arrow" and file.read(6) != b"ARROW1"
-            form = pa.dataset.IpcFileFormat()
-            if kind == "parquet":  # pages through a buffer, not a row group at a time
-                options = pa.dataset.ParquetFragmentScanOptions(
-                    use_buffered_stream=True, buffer_size=64 << 10, pre_buffer=False
-                )
-                form = pa.dataset.ParquetFileFormat(default_fragment_scan_options=options)
-            files = pa.fs.LocalFileSystem(use_mmap=kind == "arrow")
-            self._fragment = form.make_fragment(str(path), filesystem=files)
-            self._schema = (
-                self._stream().schema if self._streams else self._fragment.physical_schema
+        self.path, self._what = path, f"a{'n' * (kind == 'arrow')} {kind.title()} file"
+        form = pa.dataset.IpcFileFormat()
+        if kind == "parquet":  # pages through a buffer, not a row group at a time
+            options = pa.dataset.ParquetFragmentScanOptions(
+                use_buffered_stream=True, buffer_size=64 << 10, pre_buffer=False
             )
-            self.names: list[str] = list(self._schema.names)  # decoded now: may not be UTF-8
+            form = pa.dataset.ParquetFileFormat(default_fragment_scan_options=options)
+        files = pa.fs.LocalFileSystem(use_mmap=kind == "arrow")
+        with reading(path, self._what):
+            self._fragment = form.make_fragment(str(path), filesystem=files)
+            schema = self._fragment.physical_schema
+            check_unique(schema.names, path.name)  # decoded now: may not be UTF-8
+        self.types = dict(zip(schema.names, schema.types, strict=True))
 
-    def types(self, names: list[str], text: str | None) -> dict[str, pa.DataType]:
-        """Return the types of columns."""
-        return {name: self._schema.field(name).type for name in names}
-
-    def batches(self, types: dict[str, pa.DataType], rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, types: Types, rows: int) -> Iterator[pa.RecordBatch]:
         """Read columns in this order, a number of rows at a time."""
-        names = list(types)
         with reading(self.path, self._what):
-            if self._streams:
-                batches = (
-                    batch.select(names).slice(start, rows)
-                    for batch in self._stream()
-                    for start in range(0, batch.num_rows, rows)
-                )
-            else:
-                batches = self._fragment.to_batches(columns=names, batch_size=rows)
-            for batch in batches:
+            for batch in self._fragment.to_batches(columns=list(types), batch_size=rows):
                 batch.validate(full=True)  # a damaged file may point anywhere
                 yield batch
 
     def count(self) -> tuple[int, bool]:
         """Return the number of rows, and that it is exact."""
         with reading(self.path, self._what):
-            if self._streams:
-                return sum(batch.num_rows for batch in self._stream()), True
             return self._fragment.count_rows(), True
 
-    def _stream(self) -> pa.RecordBatchReader:
-        return pa.ipc.open_stream(pa.memory_map(str(self.path)))
+
+class CsvPart:
+    """A CSV file with a header, maybe compressed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._codec = path, _CODECS.get(path.suffix.lower())
+        with reading(path, _CSV), pa.OSFile(str(path)) as raw:
+            stream = pa.CompressedInputStream(raw, self._codec) if self._codec else raw
+            head = stream.read(4 << 20)
+            rows = head.count(b"\n") * raw.size() / max(1, raw.tell())
+            self._estimate = max(1, round(rows)) if stream.read(1) else None
+        if b"\0" in head:
+            raise DataFileError(f"{path} is not CSV in UTF-8: it holds bytes that are not text.")
+        header = re.split(rb"[\r\n]", head.lstrip(b"\r\n"), maxsplit=1)[0]
+        outside_quotes = b"".join(header.split(b'"')[::2])
+        self._separator = max(",;\t", key=lambda sign: outside_quotes.count(sign.encode()))
+        # A block has room for many rows, also if they are long.
+        self._block = min(max(1 << 20, 256 * len(header)), 256 << 20)
+        with reading(path, _CSV), self._open({}) as reader:
+            schema = reader.schema
+            names = [name.strip() for name in schema.names]
+        # A frame without names is saved with 0, 1, 2, ... for them.
+        distinct = len({name for name in names if name.isdigit()})
+        if distinct < len(names) and all(re.match(_NUMBER, name) for name in names):
+            raise DataFileError(f"{path} has no header: its first line holds numbers, not names.")
+        check_unique(names, path.name)
+        self._raw = dict(zip(names, schema.names, strict=True))
+        # What is whole in the first block may have fractions in the next.
+        each = [kind if kind == pa.bool_() else pa.float64() for kind in schema.types]
+        self.types = dict(zip(names, each, strict=True))
+
+    def batches(self, types: Types, rows: int) -> Iterator[pa.RecordBatch]:
+        """Read columns block by block, whatever the number of rows."""
+        last = None
+        with reading(self.path, _CSV, self._explain):
+            for batch in self._open(types):
+                if last is not None:
+                    yield last
+                last = batch if batch.num_rows else last
+        final = [] if last is None else last.slice(last.num_rows - 1).to_pylist()
+        if last is None or any(value not in (None, "", b"") for value in final[0].values()):
+            raise DataFileError(f"a quote in {self.path} is opened and never closed.")
+        yield last.slice(0, last.num_rows - 1)
+
+    def count(self) -> tuple[int, bool]:
+        """Count the rows of a short file; else estimate them from the length of the first ones."""
+        if self._estimate is not None:
+            return self._estimate, False
+        return sum(b.num_rows for b in self.batches({next(iter(self.types)): pa.binary()}, 0)), True
+
+    def _open(self, types: Types) -> pa.csv.CSVStreamingReader:
+        """Open the file; with types, it gets a last row of nothing, which an open quote hides."""
+        typed = {self._raw[name]: kind for name, kind in types.items()}
+        end = iter(["\n" + self._separator.join(['""'] * len(self.types)) + "\n"] if types else [])
+        stream = pa.TransformInputStream(
+            pa.input_stream(str(self.path), compression=self._codec),
+            lambda data: data if len(data) else next(end, "").encode(),
+        )
+        return pa.csv.open_csv(
+            stream,
+            # Without threads, which the streaming reader hardly uses, errors name the row.
+            read_options=pa.csv.ReadOptions(block_size=self._block, use_threads=False),
+            parse_options=pa.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
+            convert_options=pa.csv.ConvertOptions(column_types=typed, include_columns=list(typed)),
+        )
+
+    def _explain(self, reason: str) -> DataFileError | None:
+        """Word an error of pyarrow's that does not name the column, or not the reason."""
+        if "straddl" in reason:
+            return DataFileError(f"a row of {self.path} has no end: is a quote never closed?")
+        bad = re.search(r"column #(\d+): Row #(\d+): .*?: (.*)", reason, re.DOTALL)
+        if bad is None:
+            return None
+        place = (self.path.name, list(self.types)[int(bad[1])], int(bad[2]) - 2)
+        value = bad[3].removeprefix("invalid value '").removesuffix("'").strip()
+        if value == "invalid UTF8 data":
+            return bad_value(*place, "is not in UTF-8")
+        return bad_value(*place, "has no value", text=value)
 
 
 class ArrowTable:
@@ -98,191 +148,146 @@ class ArrowTable:
 
     def __init__(self, path: Path, kind: str, files: list[Path]) -> None:
         self.name = path.name
-        self._parts = [CsvPart(f) if kind == "csv" else ArrowPart(f, kind) for f in files]
-        for part in self._parts:
-            check_unique(part.names, part.path.name)
-        self.columns = self._parts[0].names
+        self.parts = [CsvPart(f) if kind == "csv" else ArrowPart(f, kind) for f in files]
+        self.columns = list(self.parts[0].types)
 
-    def read(
-        self,
-        choice: Choice,
-        *,
-        order: list[str] | None = None,
-        spill: Path | None = None,
-        enough: int | None = None,
-    ) -> Table:
-        """Read the chosen columns; features in this `order`, or as they are in the file.
-
-        With `enough`, reading stops after the batch in which this number of rows is reached.
-        """
-        names: list[str] = []  # of features, targets and weights: one for each number in a row
-        kept: dict[str, list[Array]] = {name: [] for name in (*choice.targets, *choice.weights)}
+    def read(self, choice: Choice, spill: Path | None = None, enough: int | None = None) -> Table:
+        """Read the chosen columns in this order, until a batch brings `enough` rows."""
+        wanted = [*choice.features, *choice.targets, *filter(None, [choice.weight])]
+        text = choice.targets[0] if len(choice.targets) == 1 else None
+        types: list[Types] = []
+        for part in self.parts:
+            require(list(part.types), wanted, part.path.name)
+            types.append({name: part.types[name] for name in wanted})
+            if text is not None and isinstance(part, CsvPart):
+                types[-1][text] = pa.string()
+        plain = {_numbers(each[name])[0] for each in types for name in choice.features}
+        dtype = as_floating(np.empty(0, np.result_type(np.bool_, *plain))).dtype
+        widths: dict[str, int] = {}  # of columns of lists; 0 for plain ones
+        kept: dict[str, list[Array]] = {name: [] for name in wanted[len(choice.features) :]}
         targets: list[Array] = []
-        types = [self._types(part, choice) for part in self._parts]
-        dtype = _dtype({_value_type(each[name]) for each in types for name in choice.features})
 
         def blocks() -> Iterator[Array]:
             """Yield the features of each batch, checked, and keep the rest."""
-            for file, first, rows, columns in self._batches(types, choice, enough):
-                spread = _spread(columns)
-                if names and names != spread:
-                    raise DataFileError(
-                        f"a column of lists in {self.name} has rows of another length from row "
-                        f"{first + 1} of {file} on."
-                    )
-                names[:] = spread
+            for file, first, batch in self._batches(types, enough):
+                arrays = {
+                    name: _to_array(column, name == text, widths, file, name, first)
+                    for name, column in zip(wanted, batch.columns, strict=True)
+                }
                 for name, pieces in kept.items():
-                    check_finite(columns[name], _spread({name: columns[name]}), file, first)
-                    pieces.append(columns[name])
-                for name in choice.weights:
-                    check_weight(columns[name], name, file, first)
-                sides = [columns[name].reshape(rows, -1) for name in choice.features]
-                block = np.concatenate([np.empty((rows, 0)), *sides], axis=1, dtype=dtype)
-                check_finite(block, names, file, first)
-                yield block if order is None else block[:, _places(order, names, self.name)]
-            targets.extend(self._target(name, kept[name], choice) for name in choice.targets)
+                    check_finite(arrays[name], _spread([name], widths), file, first)
+                    if name == choice.weight:
+                        arrays[name] = table.check_weight(arrays[name], name, file, first)
+                    pieces.append(arrays[name])
+                sides = [arrays[name].reshape(batch.num_rows, -1) for name in choice.features]
+                sides.append(np.empty((batch.num_rows, 0)))
+                block = np.concatenate(sides, axis=1, dtype=dtype)
+                check_finite(block, _spread(choice.features, widths), file, first)
+                yield block
+            for name in choice.targets:
+                if len({piece.dtype.kind == "U" for piece in kept[name]}) > 1:
+                    raise DataFileError(f"column {name!r} of {self.name} holds text in some files.")
+                targets.append(np.concatenate(kept[name]))
+            if text is not None and isinstance(self.parts[0], CsvPart):
+                targets[0] = _parse_target(targets[0], self.name, text)
 
-        try:
-            X = _stacked(blocks()) if spill is None else _spilled(blocks(), spill)
-        except MemoryError as error:
-            raise DataFileError(
-                f"the features of {self.name} do not fit in memory; spill them to a folder."
-            ) from error
-        labels = _spread(dict(zip(choice.targets, targets, strict=True)))
-        y = targets[0].reshape(len(X)) if len(labels) == 1 else None
-        if len(labels) > 1:
-            y = as_floating(np.column_stack(targets))
-        weight = np.concatenate(kept[choice.weight]).astype(float) if choice.weight else None
-        features = names[: len(names) - len(labels) - len(choice.weights)]
-        source = describe(self.name, X, labels)
-        return Table(X, y, order or features, labels or None, source, weight)
-
-    def survey(self, choice: Choice) -> tuple[Survey, Array | None]:
-        """Return the size, from headers and first rows, and the first targets."""
-        first = self.read(Choice(choice.features, []), enough=1).X
-        counts = [part.count() for part in self._parts]
-        rows, exact = sum(rows for rows, _ in counts), all(exact for _, exact in counts)
-        y = None
-        if choice.targets:
-            y = self.read(Choice([], choice.targets), enough=FIRST_ROWS).y
-        return summarise(rows, first.shape[1], first.dtype, None, exact, y), y
-
-    def _types(self, part: CsvPart | ArrowPart, choice: Choice) -> dict[str, pa.DataType]:
-        wanted = [*choice.features, *choice.targets, *choice.weights]
-        if missing := set(wanted) - set(part.names):
-            raise DataFileError(
-                f"{part.path} has no column {min(missing)!r}, which other files have."
-            )
-        return part.types(wanted, choice.text)
+        X = _stacked(blocks()) if spill is None else _spilled(blocks(), spill)
+        labels, y = _spread(choice.targets, widths), None
+        if labels:
+            y = targets[0].ravel() if len(labels) == 1 else as_floating(np.column_stack(targets))
+        weight = np.concatenate(kept[choice.weight]) if choice.weight is not None else None
+        source = table.describe(self.name, X, labels)
+        return Table(X, y, _spread(choice.features, widths), labels or None, source, weight)
 
     def _batches(
-        self, types: list[dict[str, pa.DataType]], choice: Choice, enough: int | None
-    ) -> Iterator[tuple[str, int, int, dict[str, Array]]]:
-        """Yield the file, its first row, the number of rows, and the columns of each batch."""
-        seen, text = 0, choice.text
-        for part, kinds in zip(self._parts, types, strict=True):
-            first, file = 0, part.path.name
-            at_once = min(_VALUES_AT_ONCE // sum(map(_width, kinds.values())), enough or 65_536)
-            for batch in part.batches(kinds, max(1, at_once)):
+        self, types: list[Types], enough: int | None
+    ) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+        """Yield each batch that has rows, with its file and its first row there."""
+        seen = 0
+        for part, kinds in zip(self.parts, types, strict=True):
+            before, numbers = seen, sum(_numbers(kind)[1] for kind in kinds.values())
+            rows = max(1, min(_VALUES_AT_ONCE // numbers, enough or 65_536))
+            for batch in part.batches(kinds, rows):
                 if batch.num_rows:
-                    yield (
-                        file,
-                        first,
-                        batch.num_rows,
-                        {
-                            name: _to_array(column, name == text, file, name, first)
-                            for name, column in zip(kinds, batch.columns, strict=True)
-                        },
-                    )
-                first += batch.num_rows
+                    yield part.path.name, seen - before, batch
                 seen += batch.num_rows
                 if enough is not None and seen >= enough:
                     return
         if not seen:
             raise DataFileError(f"{self.name} has no rows.")
 
-    def _target(self, name: str, pieces: list[Array], choice: Choice) -> Array:
-        """Return one column of targets, from all batches."""
-        if len({piece.dtype.kind == "U" for piece in pieces}) > 1:
-            raise DataFileError(
-                f"column {name!r} holds text in some files of {self.name}, numbers in others."
-            )
-        column = np.concatenate(pieces)
-        parsed = isinstance(self._parts[0], CsvPart) and name == choice.text
-        return parse_target(column, self.name, name) if parsed else column
 
-
-# Arrays from columns
-
-
-def _to_array(column: pa.Array, text: bool, file: str, name: str, first_row: int) -> Array:
+def _to_array(
+    column: pa.Array, text: bool, widths: dict[str, int], file: str, name: str, first: int
+) -> Array:
     """Return numbers, rows of numbers or, if it may be, text; nulls are refused by row."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    width = 1
-    is_list = isinstance(column.type, _LISTS)
-    if is_list and not column.null_count:
+    lists, width = isinstance(column.type, _LISTS), 1
+    if lists and not column.null_count:
         lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        width = int(lengths[0])
-        if (lengths != width).any() or width == 0:
-            odd = int(np.argmax(lengths != width))
-            raise DataFileError(
-                f"column {name!r} of {file} has {lengths[odd]} numbers in row "
-                f"{first_row + odd + 1}, but {width} in row {first_row + 1}."
-            )
+        width = max(1, widths.get(name, int(lengths[0])))
+        for odd in np.flatnonzero(lengths != width)[:1]:
+            problem = f"has {lengths[odd]} numbers, not {width},"
+            raise bad_value(file, name, first + int(odd), problem)
         column = column.flatten()
     if column.null_count:
-        raise no_value(file, name, first_row + pc.index(column.is_null(), True).as_py() // width)
+        row = pc.index(column.is_null(), True).as_py() // width
+        raise bad_value(file, name, first + row, "has no value")
+    if widths.setdefault(name, width * lists) != width * lists:
+        raise DataFileError(f"column {name!r} of {file} holds lists, or other files hold them.")
     if column.type in _TEXT:
-        if is_list or not text:
-            raise not_numeric(file, name, first_row, column[0].as_py())
+        if lists or not text:
+            raise bad_value(file, name, first, "holds empty text", text=column[0].as_py())
         return np.array(column.to_pylist(), dtype=np.str_)
     values: Array = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind not in "biuf":
         raise DataFileError(f"column {name!r} of {file} holds {column.type}, not numbers.")
-    return values.reshape(-1, width) if is_list else values
+    return values.reshape(-1, width) if lists else values
 
 
-def _spread(columns: dict[str, Array]) -> list[str]:
+def _parse_target(values: Array, file: str, column: str) -> Array:
+    """Return integers, else floats, else the text; whole numbers such as "007" are text too.
+
+    A column of numbers in which some entries are empty or say "NA" does not become text.
+    """
+    text = pc.utf8_trim_whitespace(pa.array(values))
+    number = pc.match_substring_regex(text, _NUMBER)
+    missing = pc.is_in(pc.utf8_lower(text), value_set=_MISSING)
+    numeric = pc.any(number).as_py() and pc.all(pc.or_(number, missing)).as_py()
+    first = pc.index(missing if numeric else pc.equal(text, ""), True).as_py()
+    if first >= 0:
+        raise bad_value(file, column, first, "has no value")
+    whole = pc.all(pc.match_substring_regex(text, r"^[+-]?\d+$")).as_py()
+    if not numeric or (whole and pc.any(pc.match_substring_regex(text, r"^[+-]?0\d")).as_py()):
+        return values
+    text = pc.replace_substring_regex(text, r"^\+", "")
+    try:
+        y: Array = pc.cast(text, pa.int64() if whole else pa.float64()).to_numpy()
+    except pa.ArrowInvalid:  # whole numbers beyond 64 bits
+        y = pc.cast(text, pa.float64()).to_numpy()
+    check_finite(y, [column], file)
+    return y
+
+
+def _spread(names: list[str], widths: dict[str, int]) -> list[str]:
     """Return one name for each number in a row: a column 'e' of lists has 'e[0]', 'e[1]', ..."""
-    names: list[str] = []
-    for name, array in columns.items():
-        many = array.ndim == 2
-        names += [f"{name}[{i}]" for i in range(array.shape[1])] if many else [name]
-    return names
+    each = ([f"{n}[{i}]" for i in range(widths[n])] if widths[n] else [n] for n in names)
+    return [name for several in each for name in several]
 
 
-def _places(order: list[str], names: list[str], file: str) -> list[int]:
-    place = {name: i for i, name in enumerate(names)}
-    missing = [name for name in order if name not in place]
-    if missing:
-        raise features_missing(missing, names, file)
-    return [place[name] for name in order]
-
-
-def _dtype(kinds: set[pa.DataType]) -> np.dtype[np.floating]:
-    """Return float32 if that holds the values of every type, else float64."""
-    single = kinds & _SINGLE and kinds <= _SINGLE | _EXACT_IN_SINGLE
-    return np.dtype(np.float32 if single else np.float64)
-
-
-def _value_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of the numbers in a column, be it one of lists."""
-    type_ = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
-    return type_.value_type if isinstance(type_, _LISTS) else type_
-
-
-def _width(type_: pa.DataType) -> int:
-    """Return about how many numbers a row has; lists of any length count as long ones."""
-    type_ = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
-    if isinstance(type_, pa.FixedSizeListType):
-        return max(1, int(type_.list_size))
-    return 1024 if isinstance(type_, _LISTS) else 1
-
-
-# One array from blocks
+def _numbers(type_: pa.DataType) -> tuple[type[np.generic], int]:
+    """Return the type of the numbers in a row, and their count, which is a guess for free lists."""
+    count = 1
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if isinstance(type_, _LISTS):
+        count = type_.list_size if isinstance(type_, pa.FixedSizeListType) else 1024
+        type_ = type_.value_type
+    plain = pa.types.is_integer(type_) or pa.types.is_floating(type_)
+    return type_.to_pandas_dtype() if plain else np.bool_, max(1, count)
 
 
 def _stacked(blocks: Iterator[Array]) -> Array:
@@ -299,37 +304,25 @@ def _stacked(blocks: Iterator[Array]) -> Array:
 
 def _spilled(blocks: Iterator[Array], folder: Path) -> Array:
     """Return a map of a new .npy file in a folder, which grows block by block."""
-    rows = 0
+    rows, name, form = 0, "", np.lib.format
     try:
         # Plain writes, not a map: mapped pages would count as this process's memory.
-        with tempfile.NamedTemporaryFile(
-            dir=folder, prefix="features-", suffix=".npy", delete=False
-        ) as file:
-            try:
-                for block in blocks:
-                    if not rows:
-                        _write_header(file, 0, block)
-                    file.write(np.ascontiguousarray(block).data)
-                    rows += len(block)
-                file.seek(0)
-                _write_header(file, rows, block)
-                file.flush()
-            except BaseException:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        raise DataFileError(
-            f"the features cannot be written to {folder}: {error.strerror}."
-        ) from error
-    mapped: Array = np.load(file.name, mmap_mode="r", allow_pickle=False)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".npy", delete=False) as file:
+            name = file.name
+            for block in blocks:
+                header = {"descr": block.dtype.str, "fortran_order": False}
+                if not rows:  # numpy leaves room for any number of them
+                    form.write_array_header_2_0(file, header | {"shape": (0, block.shape[1])})
+                file.write(np.ascontiguousarray(block).data)
+                rows += len(block)
+            file.seek(0)
+            form.write_array_header_2_0(file, header | {"shape": (rows, block.shape[1])})
+    except BaseException as error:
+        if name:
+            os.unlink(name)
+        if isinstance(error, OSError):
+            problem = f"the features cannot be written to {folder}: {error.strerror}."
+            raise DataFileError(problem) from error
+        raise
+    mapped: Array = np.load(name, mmap_mode="r", allow_pickle=False)
     return mapped
-
-
-def _write_header(file: IO[bytes], rows: int, block: Array) -> None:
-    """Write the header of a .npy file; numpy leaves room in it for any number of rows."""
-    description = {
-        "descr": block.dtype.str,
-        "fortran_order": False,
-        "shape": (rows, block.shape[1]),
-    }
-    np.lib.format.write_array_header_2_0(file, description)

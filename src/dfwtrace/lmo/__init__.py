@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dfwtrace.lmo.lanczos import Lanczos
-from dfwtrace.lmo.naive import Naive
-from dfwtrace.lmo.power import Power
+from dfwtrace.lmo.baselines import SVA, Naive
+from dfwtrace.lmo.power import Lanczos, Power
 from dfwtrace.lmo.schedules import (
     Adaptive,
     Constant,
@@ -18,28 +17,15 @@ from dfwtrace.lmo.schedules import (
     TheoremLog,
 )
 from dfwtrace.lmo.setting import LMO, Constants, Oracle, RememberingOracle, Setting
-from dfwtrace.lmo.sva import SVA
 from dfwtrace.validation import describe
 
+# fmt: off
 __all__ = [
-    "LMO",
-    "SVA",
-    "Adaptive",
-    "Constant",
-    "Constants",
-    "Lanczos",
-    "Linear",
-    "Log",
-    "Naive",
-    "Oracle",
-    "Power",
-    "RememberingOracle",
-    "Schedule",
-    "Setting",
-    "TheoremLinear",
-    "TheoremLog",
+    "LMO", "SVA", "Adaptive", "Constant", "Constants", "Lanczos", "Linear", "Log", "Naive",
+    "Oracle", "Power", "RememberingOracle", "Schedule", "Setting", "TheoremLinear", "TheoremLog",
     "resolve",
 ]
+# fmt: on
 
 _BY_NAME: dict[str, Callable[[float], LMO]] = {
     "power-1": lambda log_factor: Power(Constant(1)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from math import ceil, floor, log
+from math import ceil, floor, log, nan
 
 from dfwtrace.lmo.setting import Constants, Setting
 from dfwtrace.validation import check_count, check_positive, describe
@@ -33,8 +33,7 @@ class Schedule(ABC):
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> isinstance(dt.lmo.Constant(2), dt.lmo.Schedule)
+    >>> isinstance(Constant(2), Schedule)
     True
     """
 
@@ -78,9 +77,8 @@ class Constant(FixedSchedule):
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> dt.lmo.Power(schedule=dt.lmo.Constant(2))
-    Power(schedule=Constant(k=2), start='random')
+    >>> Constant(2)
+    Constant(k=2)
     """
 
     k: int = 1
@@ -108,9 +106,8 @@ class Log(FixedSchedule):
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> [dt.lmo.Log(0.5).mean_iterations(epochs) for epochs in (1, 2)]
-    [1.0, 1.0]
+    >>> Log(0.5)
+    Log(factor=0.5, base=10.0)
     """
 
     factor: float = 1.0
@@ -141,8 +138,7 @@ class Linear(FixedSchedule):
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> dt.lmo.Linear(0.5).mean_iterations(epochs=10)
+    >>> Linear(0.5).mean_iterations(epochs=10)
     3.5
     """
 
@@ -159,8 +155,25 @@ class Linear(FixedSchedule):
 
 
 @dataclass(frozen=True)
-class _TheoremSchedule(FixedSchedule):
-    """Constants of the theorem: given, or bounded from the data where they are None."""
+class TheoremLinear(FixedSchedule):
+    """K(t) = 1 + ⌈μ L (t+2) ln m / (δ C_F)⌉, enough in expectation for any spectrum.
+
+    Parameters
+    ----------
+    delta : float, default=1.0
+        δ in the bound 2 C_F (1+δ)/(t+2).
+    lipschitz, curvature : float, optional
+        L ≥ σ₁(∇F(W)) over the ball, and C_F; bounded from the data by default.
+    radius : float, optional
+        μ; the run's by default.
+    m : int, optional
+        Number of columns of W; the run's by default.
+
+    Examples
+    --------
+    >>> TheoremLinear(delta=2.0).needs_constants
+    True
+    """
 
     delta: float = 1.0
     lipschitz: float | None = None
@@ -180,53 +193,21 @@ class _TheoremSchedule(FixedSchedule):
 
     def difficulty(self, t: int, run: PowerRun) -> float:
         """μL(t+2)/(δ C_F) = μL / (½ δ γ C_F): 1 / the relative accuracy that epoch t needs."""
-        lipschitz, curvature = self.lipschitz, self.curvature
-        if run.constants is not None:
-            lipschitz = lipschitz or run.constants.lipschitz
-            curvature = curvature or run.constants.curvature
-        assert lipschitz is not None  # see needs_constants
-        assert curvature is not None
+        bounds = run.constants or Constants(nan, nan)  # see needs_constants
+        lipschitz = self.lipschitz or bounds.lipschitz
+        curvature = self.curvature or bounds.curvature
         radius = self.radius or run.setting.radius
         return radius * lipschitz * (t + 2) / (self.delta * curvature)
 
     def mean_iterations(self, epochs: int) -> float:
         return 1.0 + 0.5 * epochs  # a guess: the constants are not known yet
 
-    def linear_bound(self, t: int, run: PowerRun) -> int:
-        """1 + ⌈μ L (t+2) ln m / (δ C_F)⌉."""
+    def iterations(self, t: int, run: PowerRun) -> int:
         return 1 + ceil(self.difficulty(t, run) * log(self.m or run.setting.shape[1]))
 
 
 @dataclass(frozen=True)
-class TheoremLinear(_TheoremSchedule):
-    """K(t) = 1 + ⌈μ L (t+2) ln m / (δ C_F)⌉, enough in expectation for any spectrum.
-
-    Parameters
-    ----------
-    delta : float, default=1.0
-        δ in the bound 2 C_F (1+δ)/(t+2).
-    lipschitz : float, optional
-        L ≥ σ₁(∇F(W)) over the ball; bounded from the data by default.
-    curvature : float, optional
-        C_F; bounded from the data by default.
-    radius : float, optional
-        μ; the run's by default.
-    m : int, optional
-        Number of columns of W; the run's by default.
-
-    Examples
-    --------
-    >>> import dfwtrace as dt
-    >>> dt.lmo.TheoremLinear(delta=2.0).needs_constants
-    True
-    """
-
-    def iterations(self, t: int, run: PowerRun) -> int:
-        return self.linear_bound(t, run)
-
-
-@dataclass(frozen=True)
-class TheoremLog(_TheoremSchedule):
+class TheoremLog(TheoremLinear):
     """K(t) = 1 + ⌈ln(1.6 √m μ L (t+2)/(δ C_F)) / (2 ln 1/β)⌉, enough where σ₂/σ₁ ≤ β < 1.
 
     After k iterations the relative error is at most min(1, β^(4k-2) tan²θ), where θ is the angle
@@ -237,16 +218,15 @@ class TheoremLog(_TheoremSchedule):
     Parameters
     ----------
     delta : float, default=1.0
-        This and the next four are as for `TheoremLinear`.
     lipschitz, curvature, radius : float, optional
     m : int, optional
+        These as for `TheoremLinear`.
     beta : float, optional
         Upper bound of σ₂/σ₁. Without it, the largest ratio observed over the last epochs is taken.
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> dt.lmo.TheoremLog(beta=0.9).observes_ratio
+    >>> TheoremLog(beta=0.9).observes_ratio
     False
     """
 
@@ -267,7 +247,7 @@ class TheoremLog(_TheoremSchedule):
         accuracy = max(1.6 * m**0.5 * self.difficulty(t, run), 1.0)
         bound = 1 + ceil(log(accuracy) / (2.0 * log(1.0 / max(beta, 1e-6))))
         least = 2 if self.observes_ratio else 1  # two Ritz values need two iterations
-        return max(least, min(bound, self.linear_bound(t, run)))
+        return max(least, min(bound, super().iterations(t, run)))
 
 
 @dataclass(frozen=True)
@@ -288,8 +268,7 @@ class Adaptive(Schedule):
 
     Examples
     --------
-    >>> import dfwtrace as dt
-    >>> dt.lmo.Adaptive(curvature=1.0).needs_constants
+    >>> Adaptive(curvature=1.0).needs_constants
     False
     """
 
@@ -306,10 +285,8 @@ class Adaptive(Schedule):
         return self.curvature is None
 
     def enough(self, t: int, k: int, run: PowerRun) -> bool:
-        curvature = self.curvature
-        if curvature is None:
-            assert run.constants is not None  # see needs_constants
-            curvature = run.constants.curvature
+        bounds = run.constants or Constants(nan, nan)  # see needs_constants
+        curvature = self.curvature or bounds.curvature
         accuracy = self.delta * curvature / (t + 2) / run.setting.radius  # ½ δ γ C_F / μ
         sigma = run.sigmas[-1]
         if sigma * log(max(run.setting.shape[1], 2)) / k <= accuracy:

@@ -22,10 +22,8 @@ class Constants:
 
     Attributes
     ----------
-    lipschitz : float
-        L ≥ σ₁(∇F(W)) over the ball.
-    curvature : float
-        C_F.
+    lipschitz, curvature : float
+        L ≥ σ₁(∇F(W)) over the ball, and C_F.
     """
 
     lipschitz: float
@@ -74,15 +72,8 @@ class RememberingOracle(Protocol):
         """Continue from there."""
 
 
-class LMO(ABC):
-    """An oracle's settings, which can be used for many runs.
-
-    Examples
-    --------
-    >>> import dfwtrace as dt
-    >>> dt.lmo.Naive().gathers, dt.lmo.SVA().local
-    (True, True)
-    """
+class Requirements:
+    """What an oracle or a solver needs: the choice of a representation depends on it."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -102,6 +93,17 @@ class LMO(ABC):
     def mean_products(self, epochs: int) -> float:
         """Mean number of products with a gradient in an epoch, for the cost model."""
         return 0.0
+
+
+class LMO(Requirements, ABC):
+    """An oracle's settings, which can be used for many runs.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> isinstance(dt.lmo.Naive(), dt.lmo.LMO)
+    True
+    """
 
     @abstractmethod
     def begin(self, setting: Setting) -> Oracle:

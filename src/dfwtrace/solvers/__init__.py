@@ -8,19 +8,9 @@ from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
 from dfwtrace.solvers.runner import Callback, Runner
 from dfwtrace.solvers.solver import Accelerated, FrankWolfe, Solver, resolve
 
+# fmt: off
 __all__ = [
-    "Accelerated",
-    "Callback",
-    "FrankWolfe",
-    "Intercept",
-    "Iterate",
-    "Problem",
-    "Runner",
-    "Solver",
-    "Start",
-    "StoppingCriteria",
-    "Value",
-    "accelerated",
-    "frank_wolfe",
-    "resolve",
+    "Accelerated", "Callback", "FrankWolfe", "Intercept", "Iterate", "Problem", "Runner", "Solver",
+    "Start", "StoppingCriteria", "Value", "accelerated", "frank_wolfe", "resolve",
 ]
+# fmt: on

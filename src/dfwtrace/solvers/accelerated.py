@@ -13,75 +13,49 @@ from collections.abc import Iterator
 import numpy as np
 
 from dfwtrace._typing import Memory
-from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.factor_steps import FactorSteps
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Tangent, Value
-from dfwtrace.solvers.projection import ProjectedStep, View, explore, norm_on, outside_span
+from dfwtrace.solvers.projection import ProjectedStep, View, norm_on, outside_span
 
-# Directions explored beyond those of W: this number, and a quarter of W's rank.
-_EXTRA = 8
-# A projected step leaves out directions as long as it keeps this share of what it promises.
+_EXTRA = 8  # directions explored beyond those of W, and a quarter of W's rank
+# A projected step leaves out directions as long as it keeps this share of what it promises: far
+# from the optimum there are many, and each of them makes the passes more expensive.
 _SHARE = 0.999
-# It must lower F by this share of what its slope promises; half of it is what L is to ensure.
-_SUFFICIENT = 0.1
-# Projected steps go on as long as each lowers F by at most this share of what the last one did.
-_FAST = 0.7
-# And not if the rank keeps growing: far from the optimum it may be larger than it will be there.
-_GROWTHS = 3
+_SUFFICIENT = 0.1  # it must lower F by this share of its slope, where L is to ensure one half
+_FAST = 0.7  # such steps go on while each lowers F by at most this share of what the last one did
+_GROWTHS = 3  # and not if the rank keeps growing: it may become larger than it is at the optimum
 # That W lacks directions is no reason for one that makes passes this much more expensive, unless
 # nothing else is left to do.
 _COST_RATIO = 1.5
-# Subspace iterations of an exploration between quasi-Newton steps.
-_REFINEMENTS = 2
+_REFINEMENTS = 2  # subspace iterations of an exploration between quasi-Newton steps
 # Quasi-Newton steps until the next exploration; then twice as many, and so on up to the last.
 _FIRST_WAIT, _LAST_WAIT = 8, 64
-# A projected step gives up when L would have to grow by this factor.
-_STEEPEST = 1e12
-# Steps within F's rounding error after which it ends, if the gap does not fall either.
-_PATIENCE = 40
+_STEEPEST = 1e12  # a projected step gives up when L would have to grow by this factor
+_PATIENCE = 40  # it ends after these steps within F's rounding error, if the gap does not fall
 
 
 def accelerated(problem: Problem, start: Start) -> Iterator[Iterate]:
     """Yield W_1, W_2, … from the start; end early if nothing lowers F beyond its rounding error."""
-    # A memory is read before the first step, where a checkpoint that lacks something is refused.
-    resumed = None if start.memory is None else _Descent(problem, start)
-    return _iterates(resumed, problem, start)
-
-
-def _iterates(resumed: _Descent | None, problem: Problem, start: Start) -> Iterator[Iterate]:
-    descent, W = resumed or _Descent(problem, start), start.W
-    for t in range(start.first, start.epochs):
-        if not descent.step():
-            descent.return_to(W)
-            return
-        iterate = descent.iterate(t + 1)
-        W = iterate.W
-        yield iterate
+    # A memory is read here, and not with the first step: a checkpoint may lack something.
+    return _Descent(problem, start).iterates(start)
 
 
 class _Descent:
-    """Where the run is, and the step from there."""
+    """Where the run is, and the steps from there."""
 
     # What a resumed run must know, beside W and the value there.
     _REMEMBERED = (
-        *("_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain"),
-        *(
-            "_growths",
-            "_wait",
-            "_since_exploration",
-            "_explored_gap",
-            "_last_gap",
-            "_explored_objective",
-        ),
-        *("_without_progress", "_gamma"),
-    )
+        "_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain", "_growths",
+        "_wait", "_since_exploration", "_explored_gap", "_last_gap", "_explored_objective",
+        "_without_progress", "_gamma",
+    )  # fmt: skip
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._target = problem, start.target
         self._rng = np.random.default_rng([problem.seed, 0xACC])
         self._W, self._value = start.W, start.value
-        self._sigma = 0.0
+        self._sigma = self._gamma = 0.0
         self._point: BallPoint | None = None  # zero has no factors
         self._orthonormal = False  # the factors of W
         self._spare = np.zeros((problem.shape[1], 0))  # right vectors that were nearly taken in
@@ -90,27 +64,30 @@ class _Descent:
         self._projecting, self._last_gain = True, np.inf
         self._growths = 0  # projected steps in a row that have made W's rank much larger
         self._wait, self._since_exploration = _FIRST_WAIT, 0
-        self._explored_gap = self._last_gap = np.inf
-        self._explored_objective = np.inf
-        self._without_progress = 0
-        self._gamma, self._explorations = 0.0, 0
+        self._explored_gap = self._explored_objective = self._last_gap = np.inf
+        self._without_progress = self._explorations = 0
         if start.memory is not None:
             self._restore(start.memory)
-        elif start.W.rank:
-            self._accept(evaluate_at(problem, start.W), 0.0)
-            self._orthonormal = True
 
-    def iterate(self, epoch: int) -> Iterate:
-        W, (objective, inner), sigma = self._W, self._value, self._sigma
-        how = self._gap(sigma), sigma, self._gamma, self._explorations
-        return Iterate(epoch, W, objective, inner, *how, self.memory)
+    def iterates(self, start: Start) -> Iterator[Iterate]:
+        W = start.W
+        if start.memory is None and W.rank:
+            self._accept(evaluate_at(self._problem, W), 0.0, orthonormal=True)
+        for t in range(start.first, start.epochs):
+            if not self.step():
+                if self._W is not W:  # trimmed without a step that followed
+                    self._problem.restart(W)
+                return
+            W = self._W
+            value, how = self._value, (self._sigma, self._gamma, self._explorations)
+            yield Iterate(t + 1, W, value.objective, value.inner, self._gap, *how, self.memory)
 
     def memory(self) -> Memory:
         """All that the next steps depend on, beside W, the value there and the shards' states."""
         point = self._point
         return {
             "numbers": {name: getattr(self, name) for name in self._REMEMBERED},
-            "point": None if point is None else (point.x, tuple(point.tangent), point.gradient),
+            "point": None if point is None else (point.x, point.tangent, point.gradient),
             "steps": self._steps.memory(),
             "random": self._rng.bit_generator.state,
         }
@@ -123,11 +100,6 @@ class _Descent:
             self._point = BallPoint(x, self._W, Tangent(*tangent), gradient)
         self._steps.restore(memory["steps"])
         self._rng.bit_generator.state = memory["random"]
-
-    def return_to(self, W: LowRankMatrix) -> None:
-        """Have the shards' states at W, which is where the last step ended."""
-        if self._W is not W:  # trimmed without a step that followed
-            self._problem.restart(W)
 
     def step(self) -> bool:
         """One step; False if there is none that is worth it."""
@@ -145,43 +117,38 @@ class _Descent:
 
     @property
     def _noise(self) -> float:
-        """What rounding may do to a difference of F.
-
-        Rows' errors are many and of both signs. Where scores are large and F is small, as with
-        least squares that fit well, they go like the root of F(W)·F(0).
-        """
+        """What rounding may do to a difference of F."""
+        # Rows' errors are many and of both signs. Where scores are large and F is small, as with
+        # least squares that fit well, they go like the root of F(W)·F(0).
         now, at_zero = abs(self._value.objective), abs(self._problem.objective_at_zero)
         return self._problem.precision * max(now, float(np.sqrt(now * at_zero))) / 32.0
 
-    def _gap(self, sigma: float) -> float:
-        """⟨W, G⟩ + μσ: a lower bound of the certified gap where σ is one of σ₁(G)."""
-        return self._value.inner + self._problem.radius * sigma
+    @property
+    def _gap(self) -> float:
+        """⟨W, G⟩ + μσ: a lower bound of the certified gap, since σ is one of σ₁(G)."""
+        return self._value.inner + self._problem.radius * self._sigma
 
     # Exploring
 
     def _exploration_due(self) -> bool:
-        gap = self._gap(self._sigma)
-        reached = gap <= self._target < self._explored_gap
+        reached = self._gap <= self._target < self._explored_gap
         last_chance = self._without_progress == _PATIENCE
         due = last_chance or self._since_exploration >= self._wait
-        return reached or due or gap <= 0.1 * self._explored_gap
+        return reached or due or self._gap <= 0.1 * self._explored_gap
 
     def _better_project(self, view: View) -> bool:
-        """Whether a projected step promises more than the last quasi-Newton steps gave, each.
-
-        Or if most of the gap comes from directions that W's factors do not have, and they are not
-        too many.
-        """
+        """Whether a projected step promises more than the last quasi-Newton steps gave, each."""
+        # Or if most of the gap comes from directions that W lacks, and they are not too many.
         step = self._projected(view)
         self._spare = step.spare  # so that explorations add up to a subspace iteration
         promised = -step.slope - 0.5 * self._lipschitz * step.squared
         given = (self._explored_objective - self._value.objective) / max(1, self._since_exploration)
-        self._explored_gap, self._since_exploration = self._gap(self._sigma), 0
+        self._explored_gap, self._since_exploration = self._gap, 0
         self._explored_objective = self._value.objective
         self._wait = min(2 * self._wait, _LAST_WAIT)
         # What the passes after it cost, over what they cost now; a few columns make no difference.
         cost_ratio = max(1.0, step.W.rank / (self._W.rank + _EXTRA))
-        settled = self._without_progress > 0 or self._gap(self._sigma) <= self._target
+        settled = self._without_progress > 0 or self._gap <= self._target
         return promised > cost_ratio * given or (
             self._lacks(view) and (settled or cost_ratio < _COST_RATIO)
         )
@@ -189,7 +156,7 @@ class _Descent:
     def _lacks(self, view: View) -> bool:
         """Whether most of the gap comes from directions that W's factors do not have."""
         missing = self._problem.radius * (view.sigma - self._sigma)
-        return missing > 0.5 * max(self._gap(self._sigma), self._target)
+        return missing > 0.5 * max(self._gap, self._target)
 
     def _explore(self) -> View:
         """The gradient in W's span and beyond, until a projected step needs no more directions."""
@@ -201,10 +168,9 @@ class _Descent:
             extra *= 2
 
     def _view(self, extra: int) -> View:
-        """The view from W's right factors, those nearly taken in last time, and random vectors.
-
-        Where no projected step follows that would do so, the last two are improved first.
-        """
+        """A step of subspace iteration on W - G/L, from W's right factors and others."""
+        # The others are those nearly taken in last time and random ones, improved first where no
+        # projected step follows that would do so.
         W, gradient, point = self._W, self._problem.gradient, self._point
         known = np.zeros((W.shape[0], 0)) if point is None else point.tangent.products
         extra = max(0, min(extra, min(W.shape) - W.rank))
@@ -219,20 +185,26 @@ class _Descent:
         if self._lipschitz == 0.0:  # the first step is to reach the boundary
             total = np.linalg.svd(images, compute_uv=False).sum()
             self._lipschitz = float(total) / self._problem.radius or 1.0
-        tangent = point.tangent if self._orthonormal and point is not None else None
-        return explore(gradient, W, others, images, self._lipschitz, tangent)
+        moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / self._lipschitz
+        # With W's own left factors in the view, a step in it may stay where it is.
+        Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
+        if point is None or not self._orthonormal:
+            g = gradient.transpose_times(Q)
+        else:  # Gᵀ U is known
+            added = Q[:, W.rank :]
+            Q = np.hstack([W.U, added])
+            g = np.hstack([point.tangent.transposed, gradient.transpose_times(added)])
+        return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
 
     def _trim(self, gained: float) -> None:
-        """Drop columns of A and B that make up so little of W that the gap hardly changes.
-
-        F rises by at most σ₁(G)τ + ½Lτ² where the trace norm τ is dropped, about; but never by more
-        than half of what was gained since the last exploration. L-BFGS keeps its memory.
-        """
+        """Drop columns of A and B that make up so little of W that the gap hardly changes."""
+        # F rises by at most σ₁(G)τ + ½Lτ² where the trace norm τ is dropped, about; but never by
+        # more than half of what was gained since the last exploration. L-BFGS keeps its memory.
         point = self._point
         if point is None or self._sigma == 0.0:
             return
         q = float(point.x @ point.x) / (2.0 * self._problem.radius)
-        rise = 0.01 * max(0.0, self._gap(self._sigma))
+        rise = 0.01 * max(0.0, self._gap)
         mass = min(rise / self._sigma, np.sqrt(2.0 * rise / self._lipschitz))
         change = trimmed(point.x, point.gradient, self._problem.shape, mass * q)
         x = change(point.x)
@@ -245,23 +217,17 @@ class _Descent:
             return
         self._steps.change(change)
         self._accept(tried, self._gamma)
-        self._orthonormal = False
 
     # Steps
 
     def _projected(self, view: View) -> ProjectedStep:
-        """The projection of W - G/L, but for directions that it gains little from.
-
-        Far from the optimum there are many, and each of them makes the passes more expensive.
-        """
+        """The projection of W - G/L, but for directions that it gains little from."""
         return view.step(self._lipschitz, self._problem.radius, _SHARE)
 
     def _projected_step(self, view: View) -> bool:
-        """W⁺, the projection of W - G/L, with L large enough for F(W⁺) to be well below F(W).
-
-        That is so at the latest where F(W⁺) ≤ F(W) + ⟨G, W⁺ - W⟩ + ½L‖W⁺ - W‖². A direction that W
-        lacks may lower the gap where F's rounding hides what it does to F.
-        """
+        """W⁺, the projection of W - G/L, with L large enough for F(W⁺) to be well below F(W)."""
+        # That is so at the latest where F(W⁺) ≤ F(W) + ⟨G, W⁺ - W⟩ + ½L‖W⁺ - W‖². A direction
+        # that W lacks may lower the gap where F's rounding hides what it does to F.
         problem, known, first = self._problem, self._value.objective, self._lipschitz
         lacked = self._lacks(view)
         least = 0.0 if lacked else self._noise
@@ -274,16 +240,16 @@ class _Descent:
                 return False
             point = evaluate_at(problem, step.W)
             gain = known - point.tangent.objective
-            curvature = _curvature(step, gain)
+            # F(W⁺) = F(W) + ⟨G, W⁺ - W⟩ + ½·curvature·‖W⁺ - W‖².
+            curvature = 2.0 * (-gain - step.slope) / step.squared if step.squared > 0.0 else 0.0
             if gain >= _SUFFICIENT * -step.slope - self._noise:
                 break
             self._lipschitz = max(2.0 * self._lipschitz, min(curvature, 100.0 * self._lipschitz))
         self._spare = step.spare
         self._growths = self._growths + 1 if step.W.rank > 1.5 * self._W.rank else 0
-        self._accept(point, 1.0 / self._lipschitz)
+        self._accept(point, 1.0 / self._lipschitz, orthonormal=True)
         if lacked:  # the gap is seen in more directions from here on
-            self._last_gap = max(self._last_gap, self._gap(self._sigma))
-        self._orthonormal = True
+            self._last_gap = max(self._last_gap, self._gap)
         self._steps.begin_at(point)
         self._projecting = gain <= _FAST * self._last_gain and self._growths < _GROWTHS
         self._last_gain = gain if self._projecting else np.inf
@@ -301,23 +267,17 @@ class _Descent:
         if taken is None:
             self._problem.restart(self._W)
             return False
-        self._accept(taken.point, taken.t)
-        self._orthonormal = False
+        self._accept(*taken)
         return True
 
-    def _accept(self, point: BallPoint, gamma: float) -> None:
+    def _accept(self, point: BallPoint, gamma: float, orthonormal: bool = False) -> None:
         gain = self._value.objective - point.tangent.objective
         self._point = point if point.W.rank else None
-        self._W, self._gamma = point.W, gamma
+        self._W, self._gamma, self._orthonormal = point.W, gamma, orthonormal
         self._value = Value(point.tangent.objective, point.tangent.inner)
         # σ₁ of the gradient within the span of W's factors comes with every evaluation.
         self._sigma = norm_on(point.tangent.products, point.W.V)
-        gap = max(self._gap(self._sigma), 0.0)  # below zero by rounding only
+        gap = max(self._gap, 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap
         self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
-
-
-def _curvature(step: ProjectedStep, gain: float) -> float:
-    """Of F along a step: F(W⁺) = F(W) + ⟨G, W⁺ - W⟩ + ½·curvature·‖W⁺ - W‖²."""
-    return 2.0 * (-gain - step.slope) / step.squared if step.squared > 0.0 else 0.0

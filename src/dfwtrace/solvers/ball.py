@@ -16,8 +16,7 @@ from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.problem import Problem, Tangent
 
-# Of the squared length of the longest column: shorter ones are nothing but rounding errors.
-_ROUNDING = 1e-14
+_ROUNDING = 1e-14  # columns shorter than this, squared and relative, are rounding errors
 
 
 class BallPoint(NamedTuple):
@@ -27,6 +26,13 @@ class BallPoint(NamedTuple):
     W: LowRankMatrix
     tangent: Tangent
     gradient: FloatArray
+
+
+def blocks(x: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, FloatArray]:
+    """The part of A and that of B in a vector of the coordinates (A, B, z)."""
+    d, m = shape
+    rank = (x.size - 1) // (d + m)
+    return x[: d * rank].reshape(d, rank), x[d * rank : -1].reshape(m, rank)
 
 
 def evaluate_at(problem: Problem, W: LowRankMatrix) -> BallPoint:
@@ -42,11 +48,9 @@ def evaluate_at(problem: Problem, W: LowRankMatrix) -> BallPoint:
 
 def evaluate(problem: Problem, x: FloatArray) -> BallPoint:
     """F at the W of x, and the gradient in x."""
-    d, m = problem.shape
-    rank = (x.size - 1) // (d + m)
     q = float(x @ x) / (2.0 * problem.radius)
-    A, B = x[: d * rank].reshape(d, rank), x[d * rank : -1].reshape(m, rank)
-    W = LowRankMatrix(A / q, np.ones(rank), B)
+    A, B = blocks(x, problem.shape)
+    W = LowRankMatrix(A / q, np.ones(A.shape[1]), B)
     tangent = problem.tangent(W)
     products, transposed = tangent.products, q * tangent.transposed
     return BallPoint(x, W, tangent, _gradient(problem, x, tangent.inner, products, transposed))
@@ -55,11 +59,9 @@ def evaluate(problem: Problem, x: FloatArray) -> BallPoint:
 def _gradient(
     problem: Problem, x: FloatArray, inner: float, products: FloatArray, transposed: FloatArray
 ) -> FloatArray:
-    """The gradient in x from G B and Gᵀ A.
-
-    With q = ‖x‖²/2μ and W = ABᵀ/q: ∇_A F = (G B - ⟨W, G⟩ A/μ)/q, ∇_B F = (Gᵀ A - ⟨W, G⟩ B/μ)/q and
-    ∇_z F = -⟨W, G⟩ z/(μ q).
-    """
+    """The gradient in x from G B and Gᵀ A."""
+    # With q = ‖x‖²/2μ and W = ABᵀ/q: ∇_A F = (G B - ⟨W, G⟩ A/μ)/q, ∇_B F = (Gᵀ A - ⟨W, G⟩ B/μ)/q
+    # and ∇_z F = -⟨W, G⟩ z/(μ q).
     q = float(x @ x) / (2.0 * problem.radius)
     gradient = np.concatenate([products.ravel(), transposed.ravel(), [0.0]])
     gradient -= (inner / problem.radius) * x
@@ -70,13 +72,10 @@ def _gradient(
 def trimmed(
     x: FloatArray, gradient: FloatArray, shape: tuple[int, int], mass: float
 ) -> Callable[[FloatArray], FloatArray]:
-    """Coordinates with fewer columns: a map for x, and for differences of x and of gradients.
-
-    A rotation of the columns of A and B together changes neither W nor any length. After the one
-    that sorts them by ½(‖a‖² + ‖b‖²), the last ones are dropped as long as together they have no
-    more than `mass` of that, which is at least as much as W loses in trace norm, times q. But not
-    those along which F falls as they grow.
-    """
+    """Coordinates with fewer columns: a map for x, and for differences of x and of gradients."""
+    # A rotation of the columns of A and B together changes neither W nor any length. Sorted by
+    # ½(‖a‖² + ‖b‖²), the last are dropped up to a `mass` of that, which is at least what W loses in
+    # trace norm, times q; but not those along which F falls as they grow.
     d, m = shape
     rank = (x.size - 1) // (d + m)
     stacked = x[:-1].reshape(d + m, rank)

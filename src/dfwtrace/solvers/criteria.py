@@ -9,24 +9,12 @@ from dfwtrace.validation import check_count, check_positive, check_tolerance
 
 @dataclass(frozen=True)
 class StoppingCriteria:
-    """When a run ends.
-
-    Parameters
-    ----------
-    epochs : int
-        Largest number of epochs.
-    tol : float, optional
-        Stop when the certified gap is at most tol·|F(0)|.
-    max_time : float, optional
-        Wall-clock limit in seconds, checked after each epoch.
-    certify_every : int, optional
-        Certify the gap every `certify_every` epochs, and at the end in any case.
-    """
+    """When a run ends, and when its gap is certified beside at the end."""
 
     epochs: int
-    tol: float | None = None
-    max_time: float | None = None
-    certify_every: int | None = None
+    tol: float | None = None  # stop when the certified gap is at most tol·|F(0)|
+    max_time: float | None = None  # wall-clock limit in seconds, checked after each epoch
+    certify_every: int | None = None  # epochs
 
     def __post_init__(self) -> None:
         check_count("epochs", self.epochs, 0)

@@ -14,8 +14,7 @@ from dfwtrace.engines import Workers
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.validation import require_finite
 
-# Steps for one W at the most, and tries for one step.
-_STEPS, _TRIES = 200, 60
+_STEPS, _TRIES = 200, 60  # steps for one W at the most, and tries for one step
 # A step must leave at most the first share of its slope (Wolfe's rule): where probabilities are all
 # but 0 and 1, F is nearly linear in b, and only steps that continue until its slope changes tell
 # anything of its curvature. One that goes beyond the lowest F, where the slope is positive, must
@@ -24,8 +23,7 @@ _STEPS, _TRIES = 200, 60
 _LEFT, _ENOUGH, _LITTLE = 0.9, 1e-4, 0.5
 # b is good enough when another step would lower F by less than this share of its rounding error,
 # or of F itself: a certified gap of 1e-8·F is then off by a thousandth of it at the most.
-_SHARE_OF_ROUNDING = 1e-3
-_SHARE_OF_OBJECTIVE = 1e-14
+_SHARE_OF_ROUNDING, _SHARE_OF_OBJECTIVE = 1e-3, 1e-14
 # A class that no row has wants its b at -∞, where F is flat and a step by the curvature goes
 # anywhere: b stays where it would change F by less than this, relative to the rows.
 _NOTHING = 1e-13
@@ -34,52 +32,24 @@ _BALANCED = 1e-9
 
 
 class Intercept:
-    """The present b, and the rounds that keep it at its best.
-
-    Parameters
-    ----------
-    workers : Workers
-    centre : array
-        The mean of the rows, which X is centred at: b then hardly moves with W.
-    width : int
-        m, the length of b.
-    smoothness : float
-        Largest curvature of a row's loss in its scores: the first step's length.
-    precision : float
-        Relative rounding error of the shards' arithmetic.
-
-    Attributes
-    ----------
-    b : array
-    objective, inner : float
-        F and ⟨W, ∇F⟩ at the present W and b.
-    """
+    """The present b, of length `width`, and the rounds that keep it at its best."""
 
     def __init__(
-        self,
-        workers: Workers,
-        centre: FloatArray,
-        width: int,
-        smoothness: float,
-        precision: float,
+        self, workers: Workers, centre: FloatArray, width: int, smoothness: float, precision: float
     ) -> None:
-        self._workers, self._smoothness, self._precision = workers, smoothness, precision
-        self.centre = centre
+        self._workers, self._precision = workers, precision
+        self._smoothness = smoothness  # largest curvature of a row's loss: the first step's length
+        self.centre = centre  # the mean of the rows, which X is centred at: b hardly moves with W
         self._memory = LBFGS(width)
         self._gradient = np.zeros(width)
         self._weight = 0.0
         self.b: FloatArray = np.zeros(width)
-        self.objective = self.inner = 0.0
+        self.objective = self.inner = 0.0  # F and ⟨W, ∇F⟩ at the present W and b
 
     def memory(self) -> Memory:
-        """What a resumed run must know."""
         numbers = (self.objective, self.inner, self._weight)
-        return {
-            "b": self.b,
-            "gradient": self._gradient,
-            "numbers": numbers,
-            "changes": self._memory.memory(),
-        }
+        changes = self._memory.memory()
+        return {"b": self.b, "gradient": self._gradient, "numbers": numbers, "changes": changes}
 
     def restore(self, memory: Memory) -> None:
         self.b, self._gradient = memory["b"], memory["gradient"]
@@ -91,9 +61,7 @@ class Intercept:
         self._look()
         enough = max(_SHARE_OF_ROUNDING * self._precision, _SHARE_OF_OBJECTIVE)
         for _ in range(_STEPS):
-            direction = self._memory.direction(self._gradient)
-            if direction is not None:
-                direction = self._within_reason(direction)
+            direction = self._quasi_newton_direction()
             if direction is None or float(direction @ self._gradient) >= 0.0:
                 direction = self._gradient / -(self._smoothness * self._weight or 1.0)
             slope = float(direction @ self._gradient)
@@ -104,9 +72,12 @@ class Intercept:
                     return
                 self._memory = LBFGS(self.b.size)  # what it knew was of another place
 
-    def _within_reason(self, direction: FloatArray) -> FloatArray:
+    def _quasi_newton_direction(self) -> FloatArray | None:
         """Without what F does not feel, where a step by the curvature goes anywhere."""
         g = self._gradient
+        direction = self._memory.direction(g)
+        if direction is None:
+            return None
         felt = np.abs(g) > _NOTHING * self._weight
         direction = np.where(felt, direction, 0.0)
         if felt.any() and abs(g.sum()) <= _BALANCED * np.abs(g).sum():
@@ -114,11 +85,9 @@ class Intercept:
         return direction
 
     def _step(self, direction: FloatArray, slope: float) -> bool:
-        """To b + t·direction with a t that keeps the rules, by bisection; False if none is.
-
-        The slopes decide where they can, since large scores make F's own rounding error large: F is
-        convex, so it has fallen wherever its slope is still negative.
-        """
+        """To b + t·direction with a t that keeps the rules, by bisection; False if none is."""
+        # The slopes decide where they can, since large scores make F's rounding error large: F is
+        # convex, so it has fallen wherever its slope is still negative.
         b, before, gradient = self.b, self.objective, self._gradient
         rounding = self._precision * abs(before)
         least, most, t = 0.0, np.inf, 1.0

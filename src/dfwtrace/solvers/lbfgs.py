@@ -9,18 +9,11 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 
-# Bytes that the pairs of changes may take.
-_MEMORY = 1 << 28
+_MEMORY = 1 << 28  # bytes that the pairs of changes may take
 
 
 class LBFGS:
-    """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give.
-
-    Parameters
-    ----------
-    size : int
-        Numbers in x.
-    """
+    """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give."""
 
     def __init__(self, size: int) -> None:
         pairs = min(20, max(3, _MEMORY // (16 * max(1, size))))
@@ -54,10 +47,8 @@ class LBFGS:
     def direction(
         self, g: FloatArray, first: Callable[[FloatArray], FloatArray] = np.positive
     ) -> FloatArray | None:
-        """-H g by the two-loop recursion (Nocedal, 1980); None before the first pair.
-
-        `first` multiplies by what H is, up to a factor, where the pairs say nothing.
-        """
+        """-H g by the two-loop recursion (Nocedal, 1980); None before the first pair."""
+        # `first` multiplies by what H is, up to a factor, where the pairs say nothing.
         if not self._pairs:
             return None
         q, shares = g.copy(), []

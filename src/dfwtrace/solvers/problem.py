@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ from dfwtrace.validation import require_finite
 # Lanczos steps for σ₁ of the gradient and of the curvature: bounds, so they need not be tight.
 _CONSTANTS_STEPS = 12
 
+Product = Callable[[FloatArray], FloatArray]
+
 
 class Value(NamedTuple):
     """F(W) and ⟨W, ∇F(W)⟩."""
@@ -44,26 +47,21 @@ class Tangent(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a run begins, and what it aims at.
-
-    W and its value are where the shards' states are; `target` is the gap aimed at. A resumed run
-    has `first` epochs behind it, and what the iterate after them remembered.
-    """
+    """Where a run begins, which is where the shards' states are, and what it aims at."""
 
     W: LowRankMatrix
     value: Value
     epochs: int
-    target: float = 0.0
-    first: int = 0
-    memory: Memory | None = None
+    target: float = 0.0  # the gap aimed at
+    first: int = 0  # epochs that a resumed run has behind it
+    memory: Memory | None = None  # and what the iterate after them remembered
 
 
 class Iterate(NamedTuple):
     """What a solver yields after every epoch: W, F(W), ⟨W, ∇F(W)⟩, and how it got there.
 
     `gap_estimate`, `sigma`, `gamma` and `power_iterations` belong to the step that led to W: the
-    oracle saw the gradient where the epoch began. `memory` returns what the solver needs, beside
-    W and its value, to continue from here: numbers, arrays, lists and dictionaries of them.
+    oracle saw the gradient where the epoch began. `memory` returns what else continuing needs.
     """
 
     epoch: int
@@ -77,51 +75,34 @@ class Iterate(NamedTuple):
     memory: Callable[[], Memory] = dict
 
 
+@dataclass(eq=False, repr=False)
 class Problem:
-    """min F(W) over ‖W‖_* ≤ radius.
+    """min F(W) over ‖W‖_* ≤ radius, on rows that have been examined.
 
-    It is made from checked data, gets workers by `start`, and a radius by `begin`, as often as
-    there are runs.
-
-    Parameters
-    ----------
-    task : Task
-        In the form that shards hold.
-    rows : ArrayRows, or the engine's own
-        The data, examined.
-    engine : Engine
-        Where the shards live.
-    plan : Plan
-        Why the task has this form.
-    learns_intercept : bool, default=False
-        F is then the least over all intercepts, which is where the shards' states are.
-    local : bool, default=False
-        Whether the shards' own gradients are needed, not only their sum.
+    It gets workers by `start`, and a radius by `prepare_run`, as often as there are runs.
     """
 
-    workers: Workers
-    gradient: GradientOperator
+    task: Task[Any]
+    rows: Any
+    engine: Engine
+    plan: Plan
+    _: KW_ONLY
+    learns_intercept: bool = False  # F is the least over all intercepts
+    local: bool = False  # the shards' own gradients are needed, not only their sum
+    workers: Workers = field(init=False)
+    gradient: GradientOperator = field(init=False)
 
-    def __init__(
-        self,
-        task: Task[Any],
-        rows: Any,
-        engine: Engine,
-        plan: Plan,
-        *,
-        learns_intercept: bool = False,
-        local: bool = False,
-    ) -> None:
-        self.task, self.rows, self.engine, self.plan = task, rows, engine, plan
-        self.learns_intercept, self.local = learns_intercept, local
-        facts: Facts = rows.facts
+    def __post_init__(self) -> None:
+        facts: Facts = self.rows.facts
         self.shape = facts.shape
-        self.precision = task.precision(facts.dtype)
+        self.precision = self.task.precision(facts.dtype)
         self.digests: Sequence[FloatArray] = ()
         self.summary: Summary | None = None
         self.radius, self.seed, self.objective_at_zero = math.nan, 0, math.nan
         self.intercept: Intercept | None = None
         self._centre: Centre | None = None
+        # How a sum over the rows is taken.
+        self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}
 
     # Data to workers
 
@@ -130,13 +111,7 @@ class Problem:
         workers = self.engine.start(ShardProgram(self.task, self.shape), self.rows)
         try:
             self.digests = workers.gather("digest") if digest else ()
-            summary = self.task.summarise(
-                workers.sum,
-                self.shape,
-                centred=self.learns_intercept,
-                sparse=self.rows.facts.sparse,
-                local=self.local,
-            )
+            summary = self.task.summarise(workers.sum, self.shape, **self._form, local=self.local)
             if summary is not None and summary.shard is not None:
                 workers = self._on_driver(summary).continue_from(workers)
             return self._attach(workers, summary)
@@ -146,21 +121,15 @@ class Problem:
 
     def on(self, rows: Any) -> Problem:
         """The same problem on other rows."""
-        options = {"learns_intercept": self.learns_intercept, "local": self.local}
-        return Problem(self.task, rows, self.engine, self.plan, **options)
+        return replace(self, rows=rows)
 
     def fold_sums(self, n_folds: int, seed: int, fold_of: FloatArray) -> tuple[Any, list[int]]:
         """What F depends on, summed over each fold of the rows, and the sizes of the shards."""
         with closing(self.engine.start(ShardProgram(self.task, self.shape), self.rows)) as workers:
             shard_rows = workers.shard_rows
             before = np.concatenate([[0.0], np.cumsum(shard_rows)[:-1]])
-            sums = self.task.summarise_folds(
-                workers.sum,
-                self.shape,
-                centred=self.learns_intercept,
-                sparse=self.rows.facts.sparse,
-                cut=(n_folds, seed, before, fold_of),
-            )
+            cut = n_folds, seed, before, fold_of
+            sums = self.task.summarise_folds(workers.sum, self.shape, **self._form, cut=cut)
         return sums, shard_rows
 
     def summed(self, summary: Summary, shard_rows: list[int]) -> Problem:
@@ -221,7 +190,6 @@ class Problem:
         }
 
     def restore(self, memory: Memory) -> None:
-        """Go to where another run was."""
         self.objective_at_zero = memory["objective_at_zero"]
         self.gradient.expected = memory["expected"]
         if self.intercept is not None:
@@ -230,10 +198,9 @@ class Problem:
 
     def restart(self, W: LowRankMatrix) -> None:
         """Build every shard's state from W: line 3, a warm start, a recovery."""
-        if self.intercept is None:
-            self.workers.build("stats", W.U, W.s, W.V)
-        else:
-            self.workers.build("stats", W.U, W.s, W.V, self.intercept.b, self.intercept.centre)
+        shift = () if self.intercept is None else (self.intercept.b, self.intercept.centre)
+        self.workers.build("stats", W.U, W.s, W.V, *shift)
+        if self.intercept is not None:
             self.intercept.settle()
 
     def update(self, atom: RankOne, gamma: float) -> None:
@@ -308,16 +275,9 @@ class Problem:
             scale = max(scale, self.summary.rounding(W, self.radius))
             near = None  # the dense gradient is at hand
         return certify(
-            self.gradient,
-            inner,
-            self.radius,
-            near=near,
-            precision=self.precision,
-            scale=scale,
-            seed=self.seed,
-            wanted=wanted,
-            failure_probability=failure_probability,
-        )
+            self.gradient, inner, self.radius, near=near, precision=self.precision, scale=scale,
+            seed=self.seed, wanted=wanted, failure_probability=failure_probability,
+        )  # fmt: skip
 
     def curvature_times(self, U: FloatArray) -> FloatArray:
         """H U, where ∇²F ⪯ I ⊗ H."""
@@ -328,21 +288,16 @@ class Problem:
         return Setting(self.radius, self.shape, self.seed, self._constants)
 
     def _constants(self) -> Constants:
-        """Bounds of L and C_F that hold over the whole ball.
+        """Bounds of L and C_F that hold over the whole ball."""
+        # With ∇²F ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
+        # σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
+        rng = np.random.default_rng([self.seed, 0xC0])
 
-        With ∇²F ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
-        σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
-        """
-
-        def bound(process: GolubKahan) -> float:
+        def bound(times: Product, transpose_times: Product, size: int) -> float:
+            process = GolubKahan(times, transpose_times, rng.standard_normal(size))
             return process.run(_CONSTANTS_STEPS).upper_bound(FAILURE_PROBABILITY)
 
-        rng = np.random.default_rng([self.seed, 0xC0])
-        d, m = self.shape
-        times = self.curvature_times
-        largest = bound(GolubKahan(times, times, rng.standard_normal(d)))
-        gradient = GolubKahan(
-            self.gradient.times, self.gradient.transpose_times, rng.standard_normal(m)
-        )
-        lipschitz = bound(gradient) + 2.0 * largest * self.radius
+        G, H = self.gradient, self.curvature_times
+        largest = bound(H, H, self.shape[0])
+        lipschitz = bound(G.times, G.transpose_times, self.shape[1]) + 2.0 * largest * self.radius
         return Constants(lipschitz, 4.0 * largest * self.radius * self.radius)

@@ -15,6 +15,8 @@ from rich.table import Column
 from dfwtrace.result import Record
 from dfwtrace.solvers.criteria import StoppingCriteria
 
+#: Called with the record of each epoch.
+Show = Callable[[Record], None]
 #: Titles of the bars to come; for a caller that knows how many runs there will be.
 titles: ContextVar[Iterator[str]] = ContextVar("titles")
 
@@ -22,7 +24,7 @@ titles: ContextVar[Iterator[str]] = ContextVar("titles")
 @contextmanager
 def display(
     criteria: StoppingCriteria, objective_at_zero: float, wanted: bool | None
-) -> Iterator[Callable[[Record], None]]:
+) -> Iterator[Show]:
     """Show a run in a bar if wanted, or by default if standard error is a terminal.
 
     Examples

@@ -10,23 +10,12 @@ import numpy as np
 from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix
-from dfwtrace.solvers.problem import Tangent
 
 
 def onto_simplex(s: FloatArray, radius: float) -> FloatArray:
-    """max(s - θ, 0) with the least θ ≥ 0 for which they add up to at most radius.
-
-    s is sorted, largest first. What is kept is less than the radius below the largest value, so
-    that differences to it lose no digits, however large s is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> onto_simplex(np.array([3.0, 2.0, 0.5]), 3.0)
-    array([2., 1., 0.])
-    >>> onto_simplex(np.array([1e17 + 32.0, 1e17]), 33.0)
-    array([32.5,  0.5])
-    """
+    """max(s - θ, 0) with the least θ ≥ 0 for which they add up to at most radius."""
+    # s is sorted, largest first. What is kept is less than the radius below the largest value, so
+    # that differences to it lose no digits, however large s is.
     if s.sum() <= radius:
         return s
     below = s[0] - s
@@ -36,17 +25,9 @@ def onto_simplex(s: FloatArray, radius: float) -> FloatArray:
 
 
 def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
-    """The least rank whose projection is farther from M by no more than an excess of ‖W⁺ - M‖².
-
-    From the first k singular values s of M (largest first) comes a W⁺ of the ball with
-    ‖W⁺ - M‖² = k θ² + Σ_{i>k} s_i².
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [sufficient_rank(np.array([3.0, 2.0, 0.1]), 10.0, excess) for excess in (5.0, 0.1, 0.0)]
-    [1, 2, 3]
-    """
+    """The least rank whose projection is farther from M by no more than an excess of ‖W⁺ - M‖²."""
+    # From the first k singular values s of M (largest first) comes a W⁺ of the ball with
+    # ‖W⁺ - M‖² = k θ² + Σ_{i>k} s_i².
     k = np.arange(1, s.size + 1)
     thetas = np.maximum((np.cumsum(s) - radius) / k, 0.0)
     left_out = np.append(np.cumsum((s**2)[::-1])[::-1][1:], 0.0)
@@ -57,18 +38,15 @@ def sufficient_rank(s: FloatArray, radius: float, excess: float) -> int:
 
 
 class ProjectedStep(NamedTuple):
-    """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖².
-
-    `complete` if a direction of the view was cut off, or there are no more: a sign, not a proof,
-    that the view holds all that the projection needs. `spare` are the right singular vectors that
-    were cut off, the nearest to the threshold first.
-    """
+    """W⁺, with ⟨∇F(W), W⁺ - W⟩ and ‖W⁺ - W‖²."""
 
     W: LowRankMatrix
     slope: float
     squared: float
+    #: A direction of the view was cut off, or there are no more: a sign, not a proof, that the view
+    #: holds all that the projection needs.
     complete: bool
-    spare: FloatArray
+    spare: FloatArray  # right singular vectors cut off, the nearest to the threshold first
 
 
 @dataclass(frozen=True)
@@ -86,12 +64,9 @@ class View:
         return spectral_norm(self.g)
 
     def step(self, lipschitz: float, radius: float, share: float = 1.0) -> ProjectedStep:
-        """The projection of W - G/L, or the least rank with that `share` of what it promises.
-
-        It is the projection within the view, and the exact one only if what the view lacks would
-        be cut off too: that the smallest value in the view is cut off does not prove it, as
-        diag(10, 5, 0) seen from span(e₂, e₃) shows. Remembered for this L.
-        """
+        """The projection of W - G/L, or the least rank with that `share` of what it promises."""
+        # Exact only if what the view lacks would be cut off too: that the view's smallest value is
+        # cut off does not prove it, as diag(10, 5, 0) seen from span(e₂, e₃) shows.
         if lipschitz not in self._steps:
             self._steps[lipschitz] = self._step(lipschitz, radius, share)
         return self._steps[lipschitz]
@@ -125,14 +100,7 @@ class View:
 
 
 def spectral_norm(T: FloatArray) -> float:
-    """‖T‖₂ of a tall matrix, from the squares: accurate enough for an estimate, and fast.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> round(spectral_norm(np.array([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])), 12)
-    3.0
-    """
+    """‖T‖₂ of a tall matrix, from the squares: accurate enough for an estimate, and fast."""
     if T.size == 0:
         return 0.0
     return float(np.sqrt(max(0.0, np.linalg.eigvalsh(T.T @ T)[-1])))
@@ -144,56 +112,11 @@ def norm_on(image: FloatArray, factor: FloatArray) -> float:
 
 
 def as_orthonormal(image: FloatArray, factor: FloatArray) -> FloatArray:
-    """The image of an orthonormal basis of a factor's columns, which may depend on each other.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> factor = np.array([[3.0, 6.0], [4.0, 8.0]])
-    >>> np.abs(as_orthonormal(factor, factor)).round(12)
-    array([[0.6],
-           [0.8]])
-    """
+    """The image of an orthonormal basis of a factor's columns, which may depend on each other."""
     values, vectors = np.linalg.eigh(factor.T @ factor)
     kept = values > 1e-10 * values.max(initial=0.0)
     basis: FloatArray = (image @ vectors[:, kept]) / np.sqrt(values[kept])
     return basis
-
-
-def explore(
-    gradient: GradientOperator,
-    W: LowRankMatrix,
-    others: FloatArray,
-    images: FloatArray,
-    lipschitz: float,
-    tangent: Tangent | None,
-) -> View:
-    """A step of subspace iteration on W - G/L, from W's right factors and `others`.
-
-    W's own left factors are in the view, so that a step in it may stay where it is.
-
-    Parameters
-    ----------
-    gradient : GradientOperator
-        G = ∇F(W).
-    W : LowRankMatrix
-    others : array of shape (m, k)
-        Right vectors beyond those of W.
-    images : array of shape (d, r + k)
-        G times W's right factors and `others`.
-    lipschitz : float
-        L.
-    tangent : Tangent, optional
-        Where W's factors are orthonormal, it has the gradient's products with them.
-    """
-    moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / lipschitz
-    Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
-    if tangent is None:
-        return View(Q, (W.V * W.s) @ (W.U.T @ Q), gradient.transpose_times(Q))
-    added = Q[:, W.rank :]
-    Q = np.hstack([W.U, added])
-    g = np.hstack([tangent.transposed, gradient.transpose_times(added)])
-    return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
 
 
 def outside_span(

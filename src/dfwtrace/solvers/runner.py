@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
+from dfwtrace.engines import Cost
 from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile, checkpoint_errors
 from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
@@ -19,7 +20,7 @@ from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
 from dfwtrace.solvers.criteria import StoppingCriteria
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
-from dfwtrace.solvers.progress import display
+from dfwtrace.solvers.progress import Show, display
 from dfwtrace.solvers.solver import Solver
 from dfwtrace.validation import describe
 
@@ -37,21 +38,7 @@ class _Point(NamedTuple):
 
 
 class Runner:
-    """A solver on a problem, followed from the start to the result.
-
-    Parameters
-    ----------
-    problem : Problem
-        With workers.
-    solver : Solver
-    criteria : StoppingCriteria
-    callback : callable, optional
-    progress : bool, optional
-        Whether to show a progress bar; by default, if standard error is a terminal.
-    checkpoint : Checkpoint, optional
-    began : float, optional
-        Time of the call, by `time.perf_counter`; now by default.
-    """
+    """A solver on a problem with workers, followed from the start to the result."""
 
     def __init__(
         self,
@@ -66,11 +53,12 @@ class Runner:
     ) -> None:
         self._problem, self._solver, self._criteria = problem, solver, criteria
         self._callback, self._progress, self._checkpoint = callback, progress, checkpoint
-        self._began = time.perf_counter() if began is None else began
+        self._began = time.perf_counter() if began is None else began  # the user's call
         self._checkpoint_file: CheckpointFile | None = None
         self._history = History()
         self._certificate: Certificate | None = None
         self._n_certificates = 0
+        self._deflates = solver.deflates and problem.summary is None  # certificates use W's factors
         self._lower_bound = -math.inf  # max over certified W of F(W) - gap: F* is not below it
         self._rounding = 0.0  # the largest allowance for it in a certificate so far
         # A certificate is due for the tolerance if the estimate is below this value, and from that
@@ -98,46 +86,46 @@ class Runner:
             self._tol = None if criteria.tol is None else criteria.tol * abs(at_zero)
             self._certify_below = self._tol or 0.0
             self._W, self._value = start.W, start.value
-            self._best = _Point(start.value.objective, start.W, None, problem.b)
+            self._best = self._here()
             iterates = self._solver.iterates(problem, start._replace(target=self._tol or 0.0))
             if saved is not None:
                 self._restore(saved)
-        with display(criteria, at_zero, self._progress) as self._show:
+        with display(criteria, at_zero, self._progress) as show:
             setup_seconds = time.perf_counter() - began
             if saved is None:
                 problem.workers.take()  # setting up belongs to no epoch
-            point, status = self._follow(iterates)
+            point, status = self._follow(iterates, show)
         W = point.W.compress()
         return Result(
-            W,
-            point.objective,
-            self._gap_of(point),
-            status,
-            self._history,
-            at_zero,
-            point.certificate,
-            problem.plan,
-            self._rounds(),
-            problem.intercept_of(W, point.b),
-            setup_seconds,
+            W=W,
+            objective=point.objective,
+            gap=self._gap_of(point),
+            status=status,
+            history=self._history,
+            objective_at_zero=at_zero,
+            certificate=point.certificate,
+            plan=problem.plan,
+            rounds=self._rounds(),
+            intercept=problem.intercept_of(W, point.b),
+            setup_seconds=setup_seconds,
         )
 
-    def _follow(self, iterates: Iterator[Iterate]) -> tuple[_Point, Status]:
+    def _follow(self, iterates: Iterator[Iterate], show: Show) -> tuple[_Point, Status]:
         """Run the solver to its end, to the tolerance, to a limit or to Ctrl-C."""
         try:
-            status = self._follow_uninterrupted(iterates)
-            if self._certificate is None:
-                self._certificate = self._certify()
-                if self._history:
-                    self._history[-1]["gap"] = self._gap_of(self._here())
+            status = self._follow_uninterrupted(iterates, show)
+            self._certificate = self._certificate or self._certify()
             here = self._here()
+            gap = self._gap_of(here)
+            if self._history:
+                self._history[-1]["gap"] = gap
             # Without a tolerance, a gap within its own rounding counts as none.
             tol = self._certificate.rounding if self._tol is None else self._tol
-            return here, "optimal" if self._gap_of(here) <= tol else status
+            return here, "optimal" if gap <= tol else status
         except KeyboardInterrupt:
             return self._best, "interrupted"
 
-    def _follow_uninterrupted(self, iterates: Iterator[Iterate]) -> Status:
+    def _follow_uninterrupted(self, iterates: Iterator[Iterate], show: Show) -> Status:
         criteria = self._criteria
         for iterate in iterates:
             self._W, self._value = iterate.W, Value(iterate.objective, iterate.inner)
@@ -148,7 +136,7 @@ class Runner:
             if not self._value.objective > self._best.objective:
                 self._best = self._here()
             stop = self._call_back(record)
-            self._show(record)
+            show(record)
             if self._reached_tolerance():
                 return "optimal"
             if stop:
@@ -179,14 +167,8 @@ class Runner:
         share = 0.9 if self._deflates else 1.0
         return not iterate.gap_estimate > share * self._tol
 
-    @property
-    def _deflates(self) -> bool:
-        """Whether certificates make use of W's factors."""
-        return self._solver.deflates and self._problem.summary is None
-
     def _certify(self) -> Certificate:
-        self._n_certificates += 1
-        k = self._n_certificates
+        self._n_certificates = k = self._n_certificates + 1
         certificate = self._problem.certificate(
             self._W,
             self._value.inner,
@@ -202,10 +184,8 @@ class Runner:
         return certificate
 
     def _gap_of(self, point: _Point) -> float:
-        """F(W) - F* is at most W's own gap, and at most F(W) less any lower bound of F*.
-
-        Two values of F are as far off as their rounding allows, whatever their difference is.
-        """
+        """F(W) - F* is at most W's own gap, and at most F(W) less any lower bound of F*."""
+        # Two values of F are as far off as their rounding allows, whatever their difference is.
         own = math.inf if point.certificate is None else point.certificate.gap
         known = max(point.objective - self._lower_bound, 0.0) + self._rounding
         gap = own if math.isnan(known) else min(own, known)
@@ -214,7 +194,7 @@ class Runner:
     def _reached_tolerance(self) -> bool:
         if self._certificate is None or self._tol is None:
             return False
-        gap = self._gap_of(self._here())
+        gap = self._history[-1]["gap"]
         if gap <= self._tol:
             return True
         # A certificate costs several epochs: try again only after some more, or when it may do.
@@ -240,10 +220,7 @@ class Runner:
             "numbers_sent": oracle.numbers,
             "other_rounds": other.rounds,
             "other_numbers": other.numbers,
-            "bytes_on_wire": cost.bytes,
-            "compute_seconds": cost.compute,
-            "wait_seconds": cost.wait,
-            "reduce_seconds": cost.reduce,
+            **_columns_of(cost),
             "seconds": time.perf_counter() - self._began,
         }
 
@@ -251,18 +228,9 @@ class Runner:
         """A record for each round. Those after the last epoch were for the certificate of its W."""
         rounds, epochs = History(), len(self._history)
         for made in self._problem.workers.rounds:
-            rounds.append(
-                {
-                    "epoch": min(made.epoch, epochs),
-                    "oracle": made.oracle,
-                    "method": made.method,
-                    "numbers_sent": made.numbers,
-                    "bytes_on_wire": made.cost.bytes,
-                    "compute_seconds": made.cost.compute,
-                    "wait_seconds": made.cost.wait,
-                    "reduce_seconds": made.cost.reduce,
-                }
-            )
+            record: Record = {"epoch": min(made.epoch, epochs), "oracle": made.oracle}
+            record |= {"method": made.method, "numbers_sent": made.numbers}
+            rounds.append(record | _columns_of(made.cost))
         return rounds
 
     def _call_back(self, record: Record) -> bool:
@@ -302,15 +270,15 @@ class Runner:
 
     def _memory(self, iterate: Iterate) -> Memory:
         """All that the run depends on from here."""
-        best = self._best
-        certificate = None if best.certificate is None else asdict(best.certificate)
+        best, known = self._best, (self._certificate, self._best.certificate)
+        certificate, of_best = (None if each is None else asdict(each) for each in known)
         return {
             "problem": self._problem.memory(),
             "solver": iterate.memory(),
             "W": self._W,
-            "value": tuple(self._value),
-            "certificate": None if self._certificate is None else asdict(self._certificate),
-            "best": (best.objective, best.W, certificate, best.b),
+            "value": self._value,
+            "certificate": certificate,
+            "best": (best.objective, best.W, of_best, best.b),
             "history": list(self._history),
             "certificates": (self._n_certificates, self._certify_from, self._certify_below),
             "lower_bound": (self._lower_bound, self._rounding),
@@ -319,9 +287,10 @@ class Runner:
 
     def _restore(self, memory: Memory) -> None:
         """Continue where another run was; W and its value are this one's already."""
-        objective, W, certificate, b = memory["best"]
-        self._best = _Point(objective, W, _certificate_of(certificate), b)
-        self._certificate = _certificate_of(memory["certificate"])
+        objective, W, of_best, b = memory["best"]
+        known = memory["certificate"], of_best
+        self._certificate, of_best = (None if c is None else Certificate(**c) for c in known)
+        self._best = _Point(objective, W, of_best, b)
         for record in memory["history"]:
             self._history.append(record)
         self._n_certificates, self._certify_from, self._certify_below = memory["certificates"]
@@ -329,5 +298,10 @@ class Runner:
         self._began -= memory["seconds"]
 
 
-def _certificate_of(fields: Memory | None) -> Certificate | None:
-    return None if fields is None else Certificate(**fields)
+def _columns_of(cost: Cost) -> Record:
+    return {
+        "bytes_on_wire": cost.bytes,
+        "compute_seconds": cost.compute,
+        "wait_seconds": cost.wait,
+        "reduce_seconds": cost.reduce,
+    }

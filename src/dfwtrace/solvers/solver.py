@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from dfwtrace import lmo as oracles
 from dfwtrace.lmo import LMO, Constants, RememberingOracle
+from dfwtrace.lmo.setting import Requirements
 from dfwtrace.solvers import steps
 from dfwtrace.solvers.accelerated import accelerated
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
@@ -17,42 +18,13 @@ from dfwtrace.solvers.steps import Step
 from dfwtrace.validation import describe
 
 
-class Solver(ABC):
-    """A way to minimise F over the ball, with what the plan of a run depends on.
+class Solver(Requirements, ABC):
+    """A way to minimise F over the ball, with what the plan of a run depends on."""
 
-    Attributes
-    ----------
-    columns : int
-        Vectors that are multiplied at once, about.
-    deflates : bool
-        Whether W's factors end up along the gradient's leading singular vectors.
-    default_epochs : int
-    default_tol : float or None
-    """
-
-    columns: ClassVar[int] = 1
-    deflates: ClassVar[bool] = False
+    columns: ClassVar[int] = 1  # vectors that are multiplied at once, about
+    deflates: ClassVar[bool] = False  # W's factors end up along the gradient's leading vectors
     default_epochs: ClassVar[int] = 100
     default_tol: ClassVar[float | None] = None
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Methods beyond the products that the task must have."""
-        return ()
-
-    @property
-    def local(self) -> bool:
-        """Whether the shards' own gradients are needed, not only their sum."""
-        return False
-
-    @property
-    def gathers(self) -> bool:
-        """Whether the dense gradient is gathered."""
-        return False
-
-    @abstractmethod
-    def mean_products(self, epochs: int) -> float:
-        """Mean number of products with a gradient in an epoch, for the cost model."""
 
     @abstractmethod
     def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
@@ -116,13 +88,7 @@ def resolve(
     step: str | float | Callable[[int], float] | Step | None = None,
     log_factor: float = 1.0,
 ) -> Solver:
-    """The solver of that name; `lmo` and `step` belong to "dfw".
-
-    Examples
-    --------
-    >>> resolve("accelerated").default_tol
-    0.0001
-    """
+    """The solver of that name; `lmo` and `step` belong to "dfw"."""
     if isinstance(solver, str) and solver == "accelerated":
         for name, given in (("lmo", lmo), ("step", step)):
             if given is not None:
