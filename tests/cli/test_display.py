@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import math
 import os
 import pty
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from rich.console import Console
-from tests.cli.commands import COMMAND, done, environment
+from tests.cli.commands import COMMAND, done, environment, told
 
 from dfwtrace.cli.app import app
-from dfwtrace.cli.output import Monitor
-from dfwtrace.solvers.progress import Aim, Quiet, display
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def record(epoch: int, gap: float = math.nan, estimate: float = 0.5) -> dict[str, Any]:
-    values = {"epoch": epoch, "objective": 12.5, "gap_estimate": estimate, "gap": gap}
-    return values | {"rank": 3, "seconds": float(epoch)}
 
 
 def on_terminal(*words: str, cwd: Path) -> str:
@@ -57,9 +37,7 @@ def on_terminal(*words: str, cwd: Path) -> str:
 def test_a_live_line_on_a_terminal(train: Path) -> None:
     words = ("fit", train.name, "-t", "species", "--radius", "8", "--solver", "dfw")
     written = on_terminal(*words, "--max-iter", "30", cwd=train.parent)
-    assert re.search(r"epoch 30 · objective [\d.]+ · gap [≈\d]", written)
-    assert "rank " in written
-    assert "left " in written
+    assert re.search(r"30/30  F [\d.]+  gap [≈\d].*rank ", written)
     hide, show = "\x1b[?25l", "\x1b[?25h"
     assert written.rfind(show) > written.rfind(hide) >= 0
 
@@ -82,98 +60,17 @@ def test_nothing_on_a_terminal_beside_json(
     assert capsys.readouterr().out.startswith("{")
 
 
-def test_lines_without_a_terminal_only_if_asked_for(train: Path, tmp_path: Path) -> None:
-    words = ["fit", train, "-t", "species", "--radius", 8, "-o", tmp_path / "m"]
-    assert done(*words).stderr == "Classification with radius 8.\n"
-    first, line = done(*words, "--verbose").stderr.splitlines()[:2]
-    assert first == "Classification with radius 8."
-    assert re.fullmatch(r"epoch 1 · objective .* · gap .* · rank \d · .*s", line)
-    assert done(*words, "--verbose", "--quiet").stderr == ""
-
-
-def test_a_line_has_the_gap_and_whether_it_is_an_estimate(
-    capsys: pytest.CaptureFixture[str],
+def test_a_line_for_each_run_without_a_terminal_only_if_asked_for(
+    train: Path, tmp_path: Path
 ) -> None:
-    clock = Clock()
-    monitor = Monitor(lines=True, clock=clock)
-    monitor.begin(Aim(10, tol=1e-3, objective_at_zero=50.0))
-    clock.now = 2.0
-    monitor.show(record(1))
-    line = "epoch 1 · objective 12.5 · gap ≈ 1.0e-02 · rank 3 · 2 s\n"
-    assert capsys.readouterr().err == line
-    clock.now = 4.0
-    monitor.show(record(2, gap=5.0))
-    assert "gap 1.0e-01" in capsys.readouterr().err
-
-
-def test_lines_come_every_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    monitor = Monitor(lines=True, clock=clock)
-    monitor.begin(Aim(10, objective_at_zero=1.0))
-    for epoch in range(1, 41):
-        clock.now = 0.1 * epoch
-        monitor.show(record(epoch))
-    shown = capsys.readouterr().err.splitlines()
-    assert [line.split(" · ")[0] for line in shown] == ["epoch 1", "epoch 21"]
-
-
-def seconds_left(runs: int, *events: Aim | dict[str, Any]) -> int | None:
-    """The time left that a terminal shows after runs that begin and epochs of ten seconds."""
-    clock = Clock()
-    screen = io.StringIO()
-    monitor = Monitor(runs, Console(file=screen, force_terminal=True, width=120), clock=clock)
-    with monitor.following():
-        for event in events:
-            if isinstance(event, Aim):
-                monitor.begin(event)
-            else:
-                clock.now += 10.0
-                monitor.show(event)
-    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue())
-    shown = re.findall(r"left ([-\d:]+)", text)[-1]
-    if shown == "-:--:--":
-        return None
-    hours, minutes, seconds = map(int, shown.split(":"))
-    return 3600 * hours + 60 * minutes + seconds
-
-
-AIM = Aim(1000, tol=1e-4, objective_at_zero=1.0)
-
-
-@pytest.mark.parametrize(
-    ("runs", "events", "seconds"),
-    [
-        (1, [AIM, record(1, 1e-1), record(2, 1e-2), record(3, 1e-3)], 10),
-        (1, [AIM, record(1, 1e-1), record(2, 1e-2), record(3, 5e-2)], 20),
-        (1, [Aim(10), record(1), record(2), record(3), record(4)], 60),
-        (1, [AIM._replace(max_time=5.0), record(1), record(2), record(3)], 20),
-        (6, [Aim(0), AIM, record(1, 1e-4), AIM, record(1, 1e-4), AIM, record(1, 1e-4)], 30),
-        (1, [AIM], None),
-    ],
-)
-def test_the_time_left(runs: int, events: list[Any], seconds: int | None) -> None:
-    assert seconds_left(runs, *events) == (seconds and pytest.approx(seconds, abs=1))
-
-
-@pytest.mark.parametrize("runs", [1, 60])
-def test_a_line_fits_into_80_columns(runs: int) -> None:
-    screen = io.StringIO()
-    monitor = Monitor(runs, Console(file=screen, force_terminal=True, width=80))
-    with monitor.following():
-        monitor.begin(Aim(1000, objective_at_zero=1.0))
-        monitor.show(record(999, estimate=1e-5) | {"objective": 0.0046891, "rank": 999})
-    assert "rank 999" in screen.getvalue()
-    assert "…" not in screen.getvalue()
-
-
-def test_runs_are_shown_as_usual_afterwards() -> None:
-    monitor = Monitor()
-
-    def fail() -> None:
-        with monitor.following(), display(Aim(10), wanted=False) as shown:
-            assert shown is monitor
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        fail()
-    assert type(display(Aim(10), wanted=False)) is Quiet
+    words = ["fit", train, "-t", "species", "-o", tmp_path / "m"]
+    first = "Classification with radius 8."
+    assert done(*words, "--radius", 8).stderr == f"{first}\n"
+    said = [line for line in done(*words, "--radius", 8, "-v").stderr.splitlines() if line]
+    assert said[0] == first
+    assert re.fullmatch(r"dfwtrace \S+ +\d+/\d+  F \S+  gap .*  rank \d .*", said[1])
+    assert len(said) == 2
+    assert told("inspect", tmp_path / "m")["settings"] == {"radius": 8.0}
+    search = done(*words, "--radii", "1,8", "--folds", 2, "-v").stderr
+    assert re.findall(r"run \d of \d", search) == [f"run {k} of 6" for k in range(1, 7)]
+    assert done(*words, "--radius", 8, "--verbose", "--quiet").stderr == ""

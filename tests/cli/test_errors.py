@@ -17,7 +17,7 @@ from tests.cli.commands import COMMAND, call, done, flowers
 
 import dfwtrace as dt
 from dfwtrace.cli.app import run
-from dfwtrace.cli.guard import guarded, sentence_of
+from dfwtrace.cli.output import guarded, sentence_of
 
 
 def refused(*words: object, code: int = 2) -> str:

@@ -88,6 +88,16 @@ def test_a_history_without_seconds_is_refused(
     assert told("inspect", path, code=2)["error"].startswith(f"{path} is not a whole model: {why}")
 
 
+@pytest.mark.parametrize("key", ["history", "W", "seconds"])
+def test_a_checkpoint_without_a_part_is_refused(key: str, tmp_path: Path) -> None:
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
+    kept = tmp_path / "run.ckpt"
+    dt.solve(dt.Multinomial(), X, y, radius=1.0, epochs=2, checkpoint=dt.Checkpoint(kept, epochs=1))
+    path = changed(kept, tmp_path, lambda header: header["memory"]["dict"].pop(key), "checkpoint")
+    error = told("inspect", path, code=2)["error"]
+    assert error == f"{path} is not a whole checkpoint: no {key!r}."
+
+
 @pytest.mark.parametrize(
     "note", [{"array": 3, "first_index": 2}, {"array": [], "first_index": True}]
 )

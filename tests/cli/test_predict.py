@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,16 @@ def test_scores_are_those_of_scikit_learn(classifier: Path, test_set: Path) -> N
         }
     )
     assert sum(entry["count"] for entry in found["worst"]) == 12
+
+
+def test_the_worst_come_first(classifier: Path, regressor: Path, sensors: Path) -> None:
+    flowers(classifier.parent / "hard.csv", rows=12, seed=2)
+    text = (classifier.parent / "hard.csv").read_text()
+    (classifier.parent / "hard.csv").write_text(text.replace("versicolor", "setosa", 1))
+    shown = done("evaluate", classifier, classifier.parent / "hard.csv").stdout
+    assert re.search(r"^worst +setosa \(20 % wrong\)", shown, re.MULTILINE)
+    shown = done("evaluate", regressor, sensors).stdout
+    assert re.search(r"^worst +(y\d \(RMSE 0\.\d+\)(, |$)){3}", shown, re.MULTILINE)
 
 
 def test_top_five_of_many_classes(tmp_path: Path) -> None:

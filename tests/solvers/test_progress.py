@@ -1,17 +1,17 @@
 """The progress bar: there on a terminal, absent elsewhere."""
 
-import io
 import math
 import os
 import pty
+import re
 import subprocess
 import sys
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from dfwtrace.solvers.progress import Aim, Bar, Quiet, display
+from dfwtrace.solvers import StoppingCriteria
+from dfwtrace.solvers.progress import display, share_done, titles
 
 RUN = """
 import dfwtrace as dt
@@ -22,7 +22,8 @@ assert len(result.history) == 25
 
 
 def record(epoch: int, gap: float = math.nan) -> dict[str, Any]:
-    return {"epoch": epoch, "objective": 12.5, "gap_estimate": 0.25, "gap": gap, "rank": epoch}
+    values = {"epoch": epoch, "objective": 0.0046891, "gap_estimate": 0.25, "gap": gap}
+    return values | {"rank": 999, "seconds": float(epoch)}
 
 
 def environment() -> dict[str, str]:
@@ -55,46 +56,61 @@ def test_bar_on_a_terminal() -> None:
     assert "rank" in written
 
 
-def test_nothing_without_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ.keys() - environment().keys():
         monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.mark.usefixtures("no_hints")
+def test_nothing_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     exec(RUN, {})
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("gap", "shown"), [(0.125, "gap 0.12"), (math.nan, "gap ≈ 0.25")])
-def test_bar_shows_the_gap_and_whether_it_is_an_estimate(gap: float, shown: str) -> None:
-    file = io.StringIO()
-    with Bar(10, Console(file=file, force_terminal=True, width=120)) as bar:
-        bar.show(record(4, gap))
-    written = file.getvalue()
-    assert "4/10" in written
-    assert "F 12.5" in written
-    assert shown in written
-    assert "rank 4" in written
+@pytest.mark.usefixtures("no_hints")
+@pytest.mark.parametrize(("gap", "shown"), [(5e-5, "gap 1.0e-05"), (math.nan, "gap ≈ 5.0e-02")])
+def test_a_line_has_the_facts_and_fits_into_80_columns(
+    gap: float, shown: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = titles.set(iter(["run 12 of 60"]))
+    with display(StoppingCriteria(1000), 5.0, wanted=True) as show:
+        show(record(999, gap))
+    titles.reset(token)
+    out, line = capfd.readouterr()
+    facts = rf"run 12 of 60 \S+ +999/1000  F 0\.0046891  {shown}  rank 999 0:00:00 +[-\d:]+\n+"
+    assert re.fullmatch(facts, line)
+    assert out == ""
 
 
-def test_bar_gives_the_cursor_back_after_an_error() -> None:
-    file = io.StringIO()
+def test_bar_gives_the_cursor_back_after_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
 
     def fail() -> None:
-        with Bar(10, Console(file=file, force_terminal=True, width=120)):
+        with display(StoppingCriteria(10), 1.0, wanted=True):
             raise LookupError
 
     with pytest.raises(LookupError):
         fail()
-    hide, show = "\x1b[?25l", "\x1b[?25h"
-    assert file.getvalue().rfind(show) > file.getvalue().rfind(hide) >= 0
+    written, hide, show = capsys.readouterr().err, "\x1b[?25l", "\x1b[?25h"
+    assert written.rfind(show) > written.rfind(hide) >= 0
 
 
-def test_display_follows_the_wish() -> None:
-    assert isinstance(display(Aim(10), wanted=True), Bar)
-    assert type(display(Aim(10), wanted=False)) is Quiet
-
-
-def test_quiet_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
-    with Quiet() as shown:
-        shown.show(record(1))
-    assert capfd.readouterr() == ("", "")
+@pytest.mark.parametrize(
+    ("criteria", "epoch", "gap", "share"),
+    [
+        (StoppingCriteria(1000, tol=1e-4), 1, 1e-3, 0.75),
+        (StoppingCriteria(10), 4, 1e-9, 0.4),
+        (StoppingCriteria(10, tol=0.0), 4, 0.0, 0.4),
+        (StoppingCriteria(1000, max_time=5.0), 3, 1.0, 0.6),
+        (StoppingCriteria(1000, max_time=5.0), 9, 1.0, 1.0),
+        (StoppingCriteria(10, tol=0.5), 1, 2.0, 0.1),
+    ],
+)
+def test_the_share_that_is_done(
+    criteria: StoppingCriteria, epoch: int, gap: float, share: float
+) -> None:
+    assert share_done(criteria, record(epoch), gap) == pytest.approx(share)

@@ -13,10 +13,19 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from dfwtrace import __version__
-from dfwtrace.cli.fit import fit, path
-from dfwtrace.cli.guard import guarded
-from dfwtrace.cli.inspect import demo, inspect, plan
-from dfwtrace.cli.predict import evaluate, predict
+from dfwtrace.cli.fit import demo, fit, path, plan
+from dfwtrace.cli.output import guarded
+from dfwtrace.cli.predict import evaluate, inspect, predict
+
+_EXAMPLES: dict[Any, str] = {
+    fit: "fit train.csv --target label --out model.safetensors --report report.html",
+    predict: "predict model.safetensors new.csv --out predictions.csv --proba",
+    evaluate: "evaluate model.safetensors test.csv --target label",
+    path: "path train.csv --target label --radii 10 --folds 5",
+    inspect: "inspect model.safetensors",
+    plan: "plan train.parquet --target label",
+    demo: "demo",
+}
 
 
 class Commands(TyperGroup):
@@ -47,15 +56,11 @@ def dfwtrace(version: Version = False, debug: Debug = False) -> None:
     """
 
 
+names = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
-    cls=Commands,
-    callback=dfwtrace,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for _command in (fit, predict, evaluate, path, inspect, plan, demo):
-    app.command()(_command)
+    cls=Commands, callback=dfwtrace, no_args_is_help=True, add_completion=False,
+    pretty_exceptions_enable=False, rich_markup_mode="rich", context_settings=names,
+)  # fmt: skip
+for _command, _example in _EXAMPLES.items():
+    app.command(epilog=f"Example: dfwtrace {_example}")(_command)
 run = get_command(app)

@@ -1,8 +1,11 @@
-"""Rows for a command: read, and judged to be a classification or a regression."""
+"""Rows of files and of Spark: read, and judged to be a classification or a regression."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,10 +16,13 @@ import numpy as np
 import scipy.sparse as sp
 from typer import Argument, Option
 
-from dfwtrace._typing import Array, Matrix
-from dfwtrace.cli.guard import CommandError
+from dfwtrace import SparkEngine
+from dfwtrace._typing import Array
+from dfwtrace.cli.output import CommandError, arm, require, sentence_of
 from dfwtrace.data import files
+from dfwtrace.data.columns import choose
 from dfwtrace.data.table import Table, is_classification, whole_as_integers
+from dfwtrace.engines.spark.session import find_session
 
 FORMATS = "A .csv, .tsv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of such."
 Names = list[str] | None
@@ -27,7 +33,8 @@ Features = Annotated[Names, Option(metavar="NAMES", help="Columns to learn from,
 Weight = Annotated[str | None, Option(metavar="NAME", help="Column of row weights.")]
 Task = Annotated[TaskName, Option(help="Chosen by the target unless given.")]
 
-_ROWS_AT_ONCE = 65_536  # that are converted, so that a map is never in memory as a whole
+# Spark's own messages are left out; its errors become sentences of ours.
+_CALM = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"
 
 
 class Wanted(NamedTuple):
@@ -46,13 +53,20 @@ def training_rows(
     path: Path, columns: dict[str, Any], dtype: str | None = None, spill: Path | None = None
 ) -> Iterator[Table]:
     """Read features and targets; what was spilled to a folder is removed after the block."""
-    if spill is not None and not (spill.is_dir() and os.access(spill, os.W_OK)):
-        raise CommandError(f"--spill: there is no folder {spill} that can be written to.")
+    sound = spill is None or (spill.is_dir() and os.access(spill, os.W_OK))
+    require(sound, f"--spill: there is no folder {spill} that can be written to.")
     require_target(path, columns["target"])
     # A new folder in that of the user, so that nothing else is removed with it.
     with TemporaryDirectory(dir=spill, prefix="dfwtrace-") if spill else nullcontext() as room:
         table = files.read_table(path, **columns, spill=room)
-        yield table._replace(X=_as_dtype(table.X, dtype, room))
+        X = table.X
+        if dtype is not None and X.dtype != dtype:
+            if room is None or sp.issparse(X):
+                X = X.astype(dtype)
+            else:  # numpy converts from map to map without either in memory as a whole
+                X = np.lib.format.open_memmap(f"{room}/{dtype}.npy", "w+", dtype, X.shape)
+                X[:] = table.X
+        yield table._replace(X=X)
 
 
 def known_rows(
@@ -72,8 +86,8 @@ def known_rows(
     how: dict[str, Any] = {"array": wanted.array, "first_index": wanted.first_index}
     table = files.read_features(path, *wanted[:2], targets=targets, target=target, **how)
     y, names, order = table.y, table.target_names or [], wanted.target_names or []
-    if targets and y is None:
-        raise CommandError(f"{path.name} has no targets: --target names their file.")
+    missing = targets and y is None
+    require(not missing, f"{path.name} has no targets: --target names their file.")
     if y is not None and y.ndim > 1 and names and sorted(names) == sorted(order):
         y = y[:, [names.index(name) for name in order]]
     return table._replace(y=y)
@@ -86,10 +100,9 @@ def check_kind(y: Any, file: str, classes: Array | None, width: int) -> None:
         needs = f"the labels of the model are numbers such as {classes[0]}"
     if y.dtype.kind not in "biuf" and (classes is None or classes.dtype.kind in "biuf"):
         raise CommandError(f"the target of {file} holds text ({str(y.flat[0])!r}), but {needs}.")
-    other = 1 if y.ndim == 1 else y.shape[1]
-    if other != (1 if classes is not None else width):
-        count = "one target" if classes is not None or width == 1 else f"{width} targets"
-        raise CommandError(f"the model predicts {count}, but {file} has {other}.")
+    width, found = 1 if classes is not None else width, 1 if y.ndim == 1 else y.shape[1]
+    count = "one target" if width == 1 else f"{width} targets"
+    require(found == width, f"the model predicts {count}, but {file} has {found}.")
 
 
 def judge(y: Array | None, asked: str, names: Sequence[str] | None) -> tuple[str, Array]:
@@ -97,15 +110,13 @@ def judge(y: Array | None, asked: str, names: Sequence[str] | None) -> tuple[str
     if y is None:
         raise CommandError("--target is missing: the file has no targets of its own.")
     what = f"target {names[0]!r}" if names and len(names) == 1 else "the target"
-    task = asked
-    if asked == "auto":
-        task = "classification" if is_classification(y) else "regression"
+    found = "classification" if is_classification(y) else "regression"
+    task = found if asked == "auto" else asked
     if task == "regression":
         if y.dtype.kind not in "biuf":
             raise CommandError(f"{what} holds text ({str(y[0])!r}): regression needs numbers.")
         return task, y.astype(np.float64) if y.dtype.kind in "biu" else y
-    if y.ndim > 1:
-        raise CommandError(f"classification takes one target, got {y.shape[1]}.")
+    require(y.ndim == 1, f"classification takes one target, got {y.shape[-1]}.")
     labels = whole_as_integers(y)
     if labels.dtype.kind == "f":
         odd = labels[np.argmax(labels != np.rint(labels))]
@@ -122,14 +133,100 @@ def require_target(path: Path, target: Sequence[str] | None) -> None:
         raise CommandError(f"--target is missing: which column of {path.name} is it, {some}?")
 
 
-def _as_dtype(X: Matrix, dtype: str | None, room: str | None) -> Matrix:
-    """Return X in the given precision; a map where there is room for one."""
-    if dtype is None or X.dtype == dtype:
-        return X
-    if room is None or sp.issparse(X):
-        return X.astype(dtype)
-    place = os.path.join(room, f"{dtype}.npy")
-    converted: Matrix = np.lib.format.open_memmap(place, "w+", np.dtype(dtype), X.shape)
-    for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-        converted[start : start + _ROWS_AT_ONCE] = X[start : start + _ROWS_AT_ONCE]
-    return converted
+def fit_frame(
+    path: str, master: str | None, columns: Any, dtype: str | None, task: str, given: Any, fit: Any
+) -> tuple[Any, Wanted, str]:
+    """Read a path with Spark and fit it there; return the model, its names, and the source."""
+    require(columns["target"], "--target is missing: which column is it?")
+    with session(master) as spark:
+        frame = _read(spark, path)
+        choice = choose(frame.columns, file=path, **columns)
+        task = judge_frame(frame, choice.targets, task)
+        why = "cross-validation of a classification does not run on Spark"
+        require(task == "regression" or "radius" in given, f"--radius is missing: {why}.")
+        if dtype is not None:
+            frame = _cast(frame, choice.features, "float" if dtype == "float32" else "double")
+        # One column by itself may hold arrays or vectors.
+        features = choice.features[0] if len(choice.features) == 1 else choice.features
+        label = choice.targets[0] if len(choice.targets) == 1 else choice.targets
+        workers = given["n_jobs"] if (given["n_jobs"] or 0) > 0 else None
+        given = given | {"engine": SparkEngine(spark, given["n_shards"] or 8, workers)}
+        estimator = fit(task, (frame, label, choice.weight), given, features=features)
+        estimator.engine = "local"  # the session ends here
+    (d, m), names = estimator.low_rank_.shape, choice.features
+    if len(names) == 1 and d > 1:
+        names = [f"{names[0]}[{j}]" for j in range(d)]
+    targets = choice.targets if len(choice.targets) in (1, m) else None
+    source = f"{path}: {estimator.result_.plan.workload.n} rows, {d} features, read by Spark"
+    return estimator, Wanted(names, d, columns["target"], targets), source
+
+
+@contextmanager
+def session(master: str | None) -> Iterator[Any]:
+    """Start a session on this master, stopped afterwards; without one, as Spark's settings say."""
+    local = master is not None and master.startswith("local")
+    if master is None or local:
+        # Workers on this machine are this Python, with its packages, and not the first on the path.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    words = [] if master is None else ["--master", shlex.quote(master)]
+    if local:
+        words.append("--conf spark.sql.shuffle.partitions=8")  # 200 is for clusters
+    if master is not None or "PYSPARK_SUBMIT_ARGS" not in os.environ:
+        submit = " ".join([*words, _CALM, "--name dfwtrace pyspark-shell"])
+        os.environ["PYSPARK_SUBMIT_ARGS"] = submit
+    try:
+        spark = find_session(None)
+    except (ImportError, RuntimeError):
+        raise
+    except Exception as error:
+        where = "" if master is None else f" on {master}"
+        raise CommandError(f"Spark does not start{where}: {sentence_of(error)}", 1) from error
+    if threading.current_thread() is threading.main_thread():
+        arm()  # Spark has put its own handler of Ctrl-C there
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _read(spark: Any, path: str) -> Any:
+    """Read CSV by its name, Parquet otherwise."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        if path.lower().endswith((".csv", ".csv.gz")):
+            return spark.read.csv(path, header=True, inferSchema=True)
+        return spark.read.parquet(path)
+    except AnalysisException as error:
+        reason = sentence_of(error).split(" SQLSTATE")[0].rstrip(".")
+        raise CommandError(f"Spark cannot read {path}: {reason}.") from error
+
+
+def judge_frame(frame: Any, targets: list[str], asked: str) -> str:
+    """Return the task of a target column; by the rule for files, see `is_classification`."""
+    kind = frame.schema[targets[0]].dataType.simpleString()
+    several = len(targets) > 1 or kind.startswith("array") or kind == "vector"
+    wrong = asked == "classification" and several
+    require(not wrong, "classification takes one target, got several.")
+    wrong = asked == "regression" and kind == "string"
+    require(not wrong, f"target {targets[0]!r} holds text: regression needs numbers.")
+    if asked != "auto":
+        return asked
+    if several or kind in ("string", "boolean"):
+        return "regression" if several else "classification"
+    from pyspark.sql import functions as sql
+
+    y = frame[f"`{targets[0]}`"]
+    counts = frame.agg(sql.count(y), sql.count_distinct(y), sql.max(y != sql.rint(y)))
+    n, distinct, broken = counts.first()
+    labels = not broken and distinct <= min(n / 2, max(20, n / 4))
+    return "classification" if labels else "regression"
+
+
+def _cast(frame: Any, features: list[str], number: str) -> Any:
+    for name in features:
+        kind = frame.schema[name].dataType.simpleString()
+        require(kind != "vector", f"--dtype does not go with the vectors of column {name!r}.")
+        wanted = f"array<{number}>" if kind.startswith("array") else number
+        frame = frame.withColumn(name, frame[f"`{name}`"].cast(wanted))
+    return frame

@@ -1,28 +1,34 @@
-"""``dfwtrace fit`` and ``dfwtrace path``: from a file of rows to a model, or to many radii."""
+"""``dfwtrace fit``, ``path``, ``plan`` and ``demo``: from rows to a model, and what it costs."""
 
 from __future__ import annotations
 
-import json as json_format
 import time
+import warnings
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from typer import Argument, Exit, Option
+import numpy as np
+from rich.console import Console
+from typer import Argument, Option
 
-import dfwtrace
+import dfwtrace as dt
 from dfwtrace.cli import data as rows_of
-from dfwtrace.cli import guard
-from dfwtrace.cli.data import Features, Target, Task, Weight
-from dfwtrace.cli.guard import CommandError, check_outputs
-from dfwtrace.cli.output import Json, Output, Quiet, Verbose, lines, plain, table
-from dfwtrace.cli.predict import Scores, facts_of, save_model, score, task_of
-from dfwtrace.data.files import array_name
+from dfwtrace.cli import output as ui
+from dfwtrace.cli.data import FORMATS, Data, Features, Target, Task, Weight
+from dfwtrace.cli.output import CommandError, Json, Output, Quiet, Verbose, check_outputs, require
+from dfwtrace.cli.predict import Scores, by_key, facts_of, save_model, score, shown_scores, task_of
+from dfwtrace.data.files import array_name, first_targets, survey
+from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import Report, counted, duration, number, require_report, size, write_report
+from dfwtrace.report import Report, counted, number, require_report, size, write_report
 from dfwtrace.solvers import StoppingCriteria, resolve
+from dfwtrace.solvers.progress import titles
+from dfwtrace.tasks.planning import Workload, free_memory
 from dfwtrace.validation import check_count, check_positive
 
 Given = dict[str, Any]
@@ -43,11 +49,18 @@ Representation = Annotated[Forms, Option(help="What a shard keeps.")]
 Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in the file.")]
 
 _RADII, _TOL = "10", 1e-4  # where none are given
+_SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius only
+_SHOWN = ("rank", "objective", "epochs", "seconds")
+_SHARDS = 4
+_ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
+# The facts of a run in a demo, and how they are shown.
+_FACTS = {"solver": "", "epochs": "d", "relative_objective": ".4f", "relative_gap": ".1e"}
+_FACTS |= {"rank": "d", "rounds": ",d", "numbers_sent": ",d", "seconds": ".2f"}
 
 
 def fit(
     # Not a path, which would make hdfs:/host of hdfs://host.
-    train: Annotated[str, Argument(metavar="TRAIN", help=rows_of.FORMATS)],
+    train: Annotated[str, Argument(metavar="TRAIN", help=FORMATS)],
     target: Target = None,
     features: Features = None,
     weight: Weight = None,
@@ -79,33 +92,25 @@ def fit(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Learn a low-rank classifier or regressor.
-
-    Example: dfwtrace fit train.csv --target label --out model.safetensors --report report.html
-    """
+    """Learn a low-rank classifier or regressor."""
     output, began, scores = Output(json, quiet), time.perf_counter(), {}
-    single: Given = {"solver": solver, "lmo": lmo, "step": step}
-    single |= {"max_time": max_time, "checkpoint": checkpoint}
-    given: Given = {"tol": tol, "max_iter": max_iter, "fit_intercept": not no_intercept}
-    given |= {"class_weight": class_weight, "representation": representation}
-    given |= {"n_shards": n_shards, "n_jobs": n_jobs, "random_state": seed}
-    given = settings_of(radius, radii, folds, single, given)
-    if engine == "local" and master is not None:
-        raise CommandError("--master belongs to --engine spark.")
-    if engine == "spark" and spill is not None:
-        raise CommandError("--spill belongs to --engine local: Spark keeps its rows itself.")
+    given: Given = {"solver": solver, "lmo": lmo, "step": step, "max_time": max_time}
+    given |= {"checkpoint": checkpoint, "tol": tol, "max_iter": max_iter, "random_state": seed}
+    given |= {"fit_intercept": not no_intercept, "class_weight": class_weight}
+    given |= {"representation": representation, "n_shards": n_shards, "n_jobs": n_jobs}
+    given = settings_of(radius, radii, folds, given)
+    local = engine == "local"
+    require(not (local and master), "--master belongs to --engine spark.")
+    require(local or not spill, "--spill belongs to --engine local: Spark keeps its rows itself.")
     if report is not None:
         require_report()
     outputs = {"--out": out, "--report": report, "--checkpoint": checkpoint}
     check_outputs(outputs, {"the data": Path(train), "--test": test})
-    if test is not None and not test.exists():
-        raise CommandError(f"{test} is not there.")
+    require(test is None or test.exists(), f"{test} is not there.")
     columns: Given = {"target": target, "features": features, "weight": weight}
     learn, held_out = partial(fitted, output=output, verbose=verbose), None
-    if engine == "spark":
-        from dfwtrace.cli.spark import fit_frame
-
-        model, wanted, source = fit_frame(train, master, columns, dtype, task, given, learn)
+    if not local:
+        model, wanted, source = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
         seconds = time.perf_counter() - began
         _keep(model, wanted, out)
         output.say(source)
@@ -127,31 +132,32 @@ def fit(
             scores["training"] = score(model, wanted, rows.X, rows.y, Path(train).name)
     if test is not None and held_out is not None:
         scores["test"] = found = score(model, wanted, held_out.X, held_out.y, test.name)
-        if found.warning is not None:
-            output.warn(f"{test.name}: {found.warning}")
+        output.warn(found.warning and f"{test.name}: {found.warning}")
     result, tol = model.result_, given["tol"]
     facts = {"source": source, **facts_of(model), "message": result.message, "tol": tol}
     facts |= {"features": result.W.shape[0], "targets": result.W.shape[1], "seconds": seconds}
-    facts |= {"objective_at_zero": result.objective_at_zero, "model": str(out)}
-    facts["engine"] = "local" if engine == "local" else f"spark {master or ''}".strip()
-    facts["scores"] = {name: found.by_key() for name, found in scores.items()}
-    facts["report"] = None if report is None else str(report)
+    facts |= {"objective_at_zero": result.objective_at_zero, "model": out, "report": report}
+    facts["engine"] = "local" if local else f"spark {master or ''}".strip()
+    facts["scores"] = {name: by_key(found.values) for name, found in scores.items()}
+    best_of = ""
     if "radii" in given:
         facts |= {"radii": model.radii_, "validation": model.validation_.mean(axis=1)}
+        best_of = f", the best of {len(model.radii_)}"
     short = result.status != "optimal" and tol is not None
     if short:
         reach = "raise --max-iter, --max-time or --tol, or scale the features."
         output.warn(f"{result.message} The tolerance of {tol:g} was not reached: {reach}")
     if report is not None:
         write_report(report, _report(model, solver, facts, scores))
-    output.say(_shown(facts, scores))
-    output.finish(facts)
-    if short:
-        raise Exit(guard.SHORT)
+    shown = {"result": result.message, "radius": number(facts["radius"]) + best_of}
+    shown |= {name: facts[name] for name in _SHOWN}
+    shown |= {name: shown_scores(found.values) for name, found in scores.items()}
+    output.say(ui.facts_table(shown | {"model": out, "report": report}))
+    output.finish(facts, ui.SHORT if short else ui.DONE)
 
 
 def path(
-    data: rows_of.Data,
+    data: Data,
     target: Target = None,
     features: Features = None,
     weight: Weight = None,
@@ -168,131 +174,115 @@ def path(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit and cross-validate a list of radii, from the smallest to the largest.
-
-    Example: dfwtrace path train.csv --target label --radii 10 --folds 5
-    """
-    output, given = Output(json, quiet), {"tol": tol, "max_iter": max_iter, "n_jobs": n_jobs}
-    given |= {"fit_intercept": not no_intercept, "random_state": seed}
-    given = settings_of(None, radii, folds, {}, given)
+    """Fit and cross-validate a list of radii, from the smallest to the largest."""
+    output, given = Output(json, quiet), dict.fromkeys(_SINGLE) | {"solver": "accelerated"}
+    given |= {"tol": tol, "max_iter": max_iter, "n_jobs": n_jobs, "random_state": seed}
+    given = settings_of(None, radii, folds, given | {"fit_intercept": not no_intercept})
     check_outputs({"--out": out}, {"the data": data})
     columns: Given = {"target": target, "features": features, "weight": weight}
     with rows_of.training_rows(data, columns) as rows:
         output.say(rows.source)
         kind, y = rows_of.judge(rows.y, task, rows.target_names)
         model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose)
-    steps, shown, losses = [], [], model.validation_.mean(axis=1).tolist()
-    results = model.path_.results
-    for radius, result, loss in zip(model.radii_.tolist(), results, losses, strict=True):
-        best = radius == float(model.radius_)
+    shown = [["radius", "objective", "relative gap", "rank", "validation loss", ""]]
+    steps, losses = [], model.validation_.mean(axis=1).tolist()
+    for radius, result, loss in zip(model.radii_, model.path_.results, losses, strict=True):
+        best, status = radius == model.radius_, result.status
         step = {"radius": radius, "objective": result.objective, "gap": result.gap}
         step |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
-        steps.append(step | {"status": result.status, "validation": loss, "best": best})
-        row = {"radius": number(radius), "objective": number(result.objective)}
-        row |= {"relative gap": f"{result.relative_gap:.1e}", "rank": f"{result.W.rank}"}
-        remark = "best" if best else "" if result.status == "optimal" else result.status
-        shown.append(row | {"validation loss": number(loss), "": remark})
-    short = sum(result.status != "optimal" for result in results)
+        steps.append(step | {"status": status, "validation": loss, "best": bool(best)})
+        row = [number(radius), number(result.objective), f"{result.relative_gap:.1e}"]
+        remark = "best" if best else "" if status == "optimal" else status
+        shown.append([*row, f"{result.W.rank}", number(loss), remark])
+    short = sum(step["status"] != "optimal" for step in steps)
     if short:
-        of, tolerance = f"{short} of {len(steps)} fits", f"the tolerance of {given['tol']:g}"
-        output.warn(f"{of} ended short of {tolerance}.")
+        fits = f"{short} of {len(steps)} fits"
+        output.warn(f"{fits} ended short of the tolerance of {given['tol']:g}.")
     facts = {"source": rows.source, "task": task_of(model), "folds": folds, "path": steps}
     facts["best_radius"] = float(model.radius_)
+    output.say(ui.table(shown, left=0))
     if out is not None:
         with atomic_write(out) as file:
-            file.write(json_format.dumps(plain(facts), indent=1).encode())
-    output.say(table(shown))
-    if out is not None:
+            file.write(ui.json_of(facts, indent=1).encode())
         output.say(f"path  {out}")
-    output.finish(facts)
-    if short:
-        raise Exit(guard.SHORT)
+    output.finish(facts, ui.SHORT if short else ui.DONE)
 
 
-def settings_of(
-    radius: float | None, radii: str | None, folds: int, single: Given, given: Given
-) -> Given:
-    """Return an estimator's parameters, checked; those in `single` are for one radius only."""
-    solver, max_time = single.get("solver", "accelerated"), single.get("max_time")
-    with suppress(KeyError, TypeError, ValueError):  # else it is the name of a rule, or none
-        single["step"] = float(single["step"])
-    with guard.refusing():
-        resolve(solver, single.get("lmo"), single.get("step"))
+def settings_of(radius: float | None, radii: str | None, folds: int, given: Given) -> Given:
+    """Return an estimator's parameters, checked."""
+    solver, max_time, text = given["solver"], given["max_time"], radii or _RADII
+    with suppress(TypeError, ValueError):  # else it is the name of a rule, or none
+        given["step"] = float(given["step"])
+    with ui.refusing():
+        resolve(solver, given["lmo"], given["step"])
         StoppingCriteria(0, given["tol"], max_time)
         if radius is not None:
             check_positive("radius", radius)
     if given["tol"] is None and solver != "dfw":
         given["tol"] = _TOL
     if radius is not None:
-        if radii is not None:
-            raise CommandError("--radius and --radii exclude each other: one radius, or many.")
-        return {"radius": radius, **single, **given}
-    alone = {"--max-time": max_time, "--checkpoint": single.get("checkpoint")}
+        require(radii is None, "--radius and --radii exclude each other: one radius, or many.")
+        return {"radius": radius, **given}
+    alone = {"--max-time": max_time, "--checkpoint": given["checkpoint"]}
     for option, wrong in {"--solver dfw": solver == "dfw", **alone}.items():
-        if wrong:
-            raise CommandError(f"{option} needs --radius: it does not go with cross-validation.")
-    text, parts = radii or _RADII, (radii or "").split(",")
+        require(not wrong, f"{option} needs --radius: it does not go with cross-validation.")
+    parts = text.split(",")
     try:
-        many = [check_positive("radii", float(part)) for part in parts] if len(parts) > 1 else None
-        return {"radii": many or check_count("radii", int(text), 1), "cv": folds, **given}
+        listed = [check_positive("radii", float(part)) for part in parts] if parts[1:] else None
+        many = listed or check_count("radii", int(text), 1)
     except ValueError as error:
         what = "--radii must be how many to try, such as 10, or a list such as 1,3,10"
         raise CommandError(f"{what}, got {text!r}.") from error
+    return {"radii": many, "cv": folds} | {k: given[k] for k in given if k not in _SINGLE}
 
 
 def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:
     """Fit an estimator, and show how; return after Ctrl-C too, if there is a model to save."""
-    kind, given = "TraceNormClassifier", dict(given)
+    kind, given, when = "TraceNormClassifier", dict(given), "before the first epoch"
     if task == "regression":
-        kind = "TraceNormRegressor"
-        if given.pop("class_weight", None) is not None:
-            raise CommandError("--class-weight belongs to classification.")
-    about, runs, when = task.capitalize(), 1, "before the first epoch"
+        kind, weights = "TraceNormRegressor", given.pop("class_weight", None)
+        require(weights is None, "--class-weight belongs to classification.")
     if "radius" in given:
-        about += f" with radius {given['radius']:g}."
+        about = f"{task.capitalize()} with radius {given['radius']:g}."
+        titles.set(repeat("dfwtrace"))
     else:
-        count = given["radii"] if isinstance(given["radii"], int) else len(given["radii"])
-        several = "1 radius" if count == 1 else f"{count} radii"
+        n = given["radii"] if isinstance(given["radii"], int) else len(given["radii"])
         hint = "; --radius sets one" if given["radii"] == int(_RADII) else ""
-        about += f"; cross-validating over {several} in {given['cv']} folds{hint}."
-        kind, runs, when = f"{kind}CV", count * (1 + given["cv"]), "during cross-validation"
-    estimator = getattr(dfwtrace, kind)(**given)
+        over = f"{'1 radius' if n == 1 else f'{n} radii'} in {given['cv']} folds{hint}"
+        about = f"{task.capitalize()}; cross-validating over {over}."
+        kind, runs, when = f"{kind}CV", n * (1 + given["cv"]), "during cross-validation"
+        titles.set(f"run {k} of {runs}" for k in count(1))
+    from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
+
+    show = not output.silent and (verbose or Console(stderr=True).is_terminal)
+    estimator = getattr(dt, kind)(**given, verbose=int(show))
+    heard: list[warnings.WarningMessage] = []
+    # How a fit ended is in its result, and the other two are for programmers.
+    left_out = (ConvergenceWarning, DeprecationWarning, FutureWarning)
     try:
         output.say(about, note=True)
-        with guard.refusing(), output.watching(verbose, runs):
+        with ui.refusing(), warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
             estimator.fit(*rows, **more)
         if estimator.status_ == "interrupted" and not estimator.n_iter_:
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         sentence = f"Interrupted {when}: nothing was saved."
-        raise CommandError(sentence, guard.INTERRUPTED) from None
-    return estimator
+        raise CommandError(sentence, ui.INTERRUPTED) from None
+    finally:
+        for warning in heard:
+            if not issubclass(warning.category, left_out):
+                output.warn(" ".join(str(warning.message).split()))
+    return estimator.set_params(verbose=0)
 
 
 def _keep(estimator: Any, wanted: rows_of.Wanted, out: Path) -> None:
     """Write the model before anything else can go wrong; after Ctrl-C, that is all."""
     save_model(estimator, wanted, out)
-    guard.saved.set(out)
-    if estimator.status_ == "interrupted":
-        epochs = counted(estimator.n_iter_, "epoch")
-        sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
-        raise CommandError(sentence, guard.INTERRUPTED)
-
-
-def _shown(facts: dict[str, Any], scores: dict[str, Scores]) -> str:
-    best_of = f", the best of {len(facts['radii'])}" if "radii" in facts else ""
-    objective, at_zero = number(facts["objective"]), number(facts["objective_at_zero"])
-    shown = [
-        ("result", facts["message"]),
-        ("radius", number(facts["radius"]) + best_of),
-        ("coefficients", f"{facts['features']} × {facts['targets']}, rank {facts['rank']}"),
-        ("objective", f"{objective}, {at_zero} at W = 0"),
-        ("effort", f"{counted(facts['epochs'], 'epoch')}, {duration(facts['seconds'])} in all"),
-    ]
-    for name, found in scores.items():
-        shown.append((name, ", ".join(f"{score} {value}" for score, value in found.shown())))
-    shown.append(("model", f"{facts['model']} ({size(Path(facts['model']).stat().st_size)})"))
-    return lines([*shown, ("report", facts["report"])] if facts["report"] else shown)
+    ui.saved.set(out)
+    epochs = counted(estimator.n_iter_, "epoch")
+    sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
+    require(estimator.status_ != "interrupted", sentence, ui.INTERRUPTED)
 
 
 def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Scores]) -> Report:
@@ -302,7 +292,7 @@ def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Sc
     if facts["engine"] == "local":
         threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
         place = f"{counted(threads, 'thread')} of this process"
-    return Report.of_result(
+    return Report(
         model.result_,
         radius=float(model.radius_),
         solver=solver,
@@ -312,3 +302,84 @@ def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Sc
         scores={f"{of} {name}": value for name, value in found.values.items()},
         worst=found.worst,
     )
+
+
+def plan(
+    data: Data,
+    target: Target = None,
+    features: Features = None,
+    task: Task = "auto",
+    solver: SolverName = "accelerated",
+    lmo: Lmo = None,
+    max_iter: MaxIter = None,
+    n_shards: Shards = None,
+    n_jobs: Jobs = None,
+    representation: Representation = "auto",
+    dtype: Dtype = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate memory and time of a fit, and the representation that it would take."""
+    output, free = Output(json, quiet), free_memory()
+    with ui.refusing():
+        resolve(solver, lmo)
+        rows_of.require_target(data, target)
+        found = survey(data, target=target, features=features)
+        kind, y = rows_of.judge(first_targets(data, target, features), task, None)
+        classes = len(np.unique(y)) if kind == "classification" else 0
+        method: Any = dt.Multinomial() if classes else dt.LeastSquares()
+        way = resolve(solver, lmo, None, method.log_factor)
+        stored, m = found.rows * found.features, max(classes, found.targets, 1)
+        if found.sparse:  # a value and a 32-bit column number each, and where each row begins
+            stored = max(1, (found.nbytes - 4 * (found.rows + 1)) // (found.dtype.itemsize + 4))
+        epochs, itemsize = max_iter or way.default_epochs, np.dtype(dtype or found.dtype).itemsize
+        engine = dt.LocalEngine(n_shards or default_shards(stored * itemsize), n_jobs)
+        sizes = (found.rows, found.features, m, stored, found.sparse, itemsize)
+        effort = (epochs, way.mean_products(epochs), way.gathers, way.local)
+        workload = Workload(*sizes, *effort, engine.n_shards, engine.n_jobs, way.columns)
+        choice = method.plan(workload, representation, free, intercept=True)[1]
+    cost, about = choice.costs[choice.representation], "" if found.exact else "about "
+    features_bytes = found.nbytes * itemsize / found.dtype.itemsize
+    total = features_bytes + cost.memory
+    columns = f"{classes} classes seen" if classes else f"{found.targets} targets"
+    shown = {"data": f"{about}{found.rows:,} rows, {found.features:,} features, {columns}"}
+    shown |= {"task": kind, "features": f"{about}{size(features_bytes)} in memory"}
+    shown["in all"] = f"{about}{size(total)}" + (f" of {size(free)} free" if free else "")
+    output.say(f"{ui.facts_table(shown)}\n\n{choice}")
+    if free is not None and total > free:
+        output.warn("the data do not fit into the free memory: try --dtype float32 or --spill.")
+    facts = found._asdict() | {"task": kind, "classes": classes or None, "epochs": epochs}
+    facts |= {"representation": choice.representation, "reason": choice.reason}
+    facts |= {"memory": total, "free_memory": free, "seconds": cost.total(epochs)}
+    facts["costs"] = {name: asdict(each) for name, each in choice.costs.items()}
+    output.finish(facts)
+
+
+def demo(json: Json = False, quiet: Quiet = False) -> None:
+    """Solve both problems of the paper, at a small scale, with every oracle and both solvers."""
+    X, Y, _ = dt.datasets.make_multitask(n=2000, d=40, m=30, rank=10, noise=0.1, seed=0)
+    Z, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, seed=0)
+    output, studies = Output(json, quiet), []
+    columns = [name.replace("_", " ") for name in _FACTS]
+    for title, radius, problem in (
+        ("Multi-task least squares, 2,000 rows, 40 × 30", 1.0, (dt.LeastSquares(), X, Y)),
+        ("Multinomial logistic regression, 1,000 rows, 30 × 10", 50.0, (dt.Multinomial(10), Z, y)),
+    ):
+        runs = []
+        for name in (*_ORACLES, "accelerated"):
+            how: Given = {"lmo": name, "epochs": 20}
+            how = how if name in _ORACLES else {"solver": name, "tol": _TOL}
+            how |= {"engine": dt.LocalEngine(n_shards=_SHARDS), "progress": False}
+            began, result = time.perf_counter(), dt.solve(*problem, radius=radius, **how)
+            if result.status == "interrupted":  # Ctrl-C ends the demo, not one of its runs
+                raise KeyboardInterrupt
+            share, rank = result.objective / result.objective_at_zero, result.W.rank
+            sent = [int(result.history.column(n).sum()) for n in ("rounds", "numbers_sent")]
+            found = (name, len(result.history), share, result.relative_gap, rank, *sent)
+            runs.append(dict(zip(_FACTS, (*found, time.perf_counter() - began), strict=True)))
+        rows = [list(map(format, run.values(), _FACTS.values())) for run in runs]
+        studies.append({"problem": f"{title}, radius {radius:g}", "radius": radius, "runs": runs})
+        output.say(f"{studies[-1]['problem']}\n\n{ui.table([columns, *rows])}\n")
+    output.say("gap: certified upper bound of how far F is from its optimum; relative: over F(0).")
+    output.say(f"rounds, numbers: of the oracle, as if each of {_SHARDS} shards were a worker.")
+    output.finish({"studies": studies})

@@ -1,168 +1,251 @@
-"""What a command prints: lines and tables for people, one JSON object for programs, progress."""
+"""What a command prints, and how it ends: an exit code, and one sentence if something is wrong."""
 
 from __future__ import annotations
 
+import errno
 import json
-import math
+import os
+import re
+import signal
 import sys
-import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+import typer
 from typer import Option
 
-from dfwtrace.cli.guard import visible
-from dfwtrace.report import duration
-from dfwtrace.result import Record
-from dfwtrace.solvers.progress import Aim, shown_by
+from dfwtrace import CheckpointError, ModelFormatError
+from dfwtrace.data.table import DataFileError
+from dfwtrace.files.atomic import check_writable
+from dfwtrace.report import duration, number, size
 
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output, nothing else.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Only warnings and errors.")]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="Lines of progress without a terminal.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Show runs without a terminal too.")]
 
-_BETWEEN_LINES = 2.0  # seconds
-_LONGEST_NAME = 160
+DONE, FAILED, BAD_INPUT, SHORT, INTERRUPTED = 0, 1, 2, 3, 130
+_LONGEST, _LONGEST_NAME = 600, 160  # Java puts a page of text into an exception
+_MOST_WORDS = 8  # of a list
+_TITLES = {"bytes": "size", "seconds": "time"}
+# Control characters, line separators, halves of surrogate pairs, and what changes the direction.
+_UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Arguments of the library at the start of a sentence that are options of the same name.
+_OPTION = re.compile("^(radius|tol|max_(iter|time)|lmo|step|n_(jobs|shards)|representation)\\b")
+#: The model that the command has written, which Ctrl-C names from then on.
+saved: ContextVar[Path | None] = ContextVar("saved", default=None)
+
+
+class CommandError(Exception):
+    """A sentence for the user, and the exit code."""
+
+    def __init__(self, sentence: str, code: int = BAD_INPUT) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def require(holds: object, sentence: str, code: int = BAD_INPUT) -> None:
+    """End the command with a sentence unless something holds."""
+    if not holds:
+        raise CommandError(sentence, code)
 
 
 class Output:
-    """Prints one JSON object on standard output, or lines; if quiet, only warnings and errors."""
+    """Prints one JSON object on standard output, or text; if quiet, only warnings and errors."""
 
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json, self.silent = as_json, as_json or quiet
         self.warnings: list[str] = []
 
-    def say(self, what: str | Table, note: bool = False) -> None:
+    def say(self, text: str, note: bool = False) -> None:
         """Print a part of the result, or a note about what is being done."""
-        if self.silent:
-            return
-        if isinstance(what, Table):
-            Console(highlight=False, markup=False).print(what)
-        else:
-            print(visible(what), file=sys.stderr if note else sys.stdout, flush=True)
+        if not self.silent:
+            print(visible(text), file=sys.stderr if note else sys.stdout, flush=True)
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str | None) -> None:
         """Print a warning, once."""
-        if text not in self.warnings:
+        if text is not None and text not in self.warnings:
             self.warnings.append(text)
             if not self.as_json:
                 print(f"Warning: {visible(text)}", file=sys.stderr, flush=True)
 
-    def finish(self, facts: dict[str, Any]) -> None:
-        """Print all facts, for programs."""
+    def finish(self, facts: dict[str, Any], code: int = DONE) -> None:
+        """Print all facts, for programs, and end with a code."""
         if self.as_json:
-            facts = facts | ({"warnings": self.warnings} if self.warnings else {})
-            print(json.dumps(plain(facts), allow_nan=False))
-
-    @contextmanager
-    def watching(self, verbose: bool, runs: int) -> Iterator[None]:
-        """Show the runs of a fit, and print libraries' warnings as lines of our own."""
-        from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
-
-        console = Console(stderr=True, highlight=False, markup=False)
-        live = console.is_terminal and not self.silent
-        monitor = Monitor(runs, console if live else None, verbose and not (live or self.silent))
-        # How a fit ended is in its result, and the other two are for programmers.
-        left_out = ConvergenceWarning | DeprecationWarning | FutureWarning
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            try:
-                with monitor.following():
-                    yield
-            finally:
-                for warning in heard:
-                    if not issubclass(warning.category, left_out):
-                        self.warn(" ".join(str(warning.message).split()))
+            print(json_of(facts | ({"warnings": self.warnings} if self.warnings else {})))
+        raise typer.Exit(code)
 
 
-class Monitor:
-    """Shows the runs of a fit: live on a terminal, as lines on standard error, or not at all."""
-
-    def __init__(
-        self,
-        runs: int = 1,
-        console: Console | None = None,
-        lines: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._runs, self._lines, self._clock = runs, lines, clock
-        self._run, self._aim, self._due = 0, Aim(0), clock()
-        description = TextColumn("{task.description}", markup=False)
-        columns = (description, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=console, transient=True, get_time=clock)
-        self._task = self._progress.add_task("starting", total=runs)
-        self._live = self._progress if console is not None else nullcontext()
-
-    @contextmanager
-    def following(self) -> Iterator[None]:
-        """Show all runs within the block, also those that an estimator makes by itself."""
-        with shown_by(self.begin), self._live:
-            yield
-
-    def begin(self, aim: Aim) -> AbstractContextManager[Monitor]:
-        """Count another run."""
-        if aim.epochs:  # else it only evaluates W = 0
-            self._run, self._aim = self._run + 1, aim
-        return nullcontext(self)
-
-    def show(self, record: Record) -> None:
-        """Show an epoch that has ended."""
-        aim, scale = self._aim, abs(self._aim.objective_at_zero) or 1.0
-        certified = not math.isnan(record["gap"])
-        gap = record["gap"] if certified else record["gap_estimate"]
-        # How much of the run is done: of its epochs, its time, or the way of log(gap) to tol.
-        shares: list[float] = [record["epoch"] / aim.epochs]
-        if aim.max_time is not None:
-            shares.append(record["seconds"] / aim.max_time)
-        if aim.tol and 0.0 < gap < scale and aim.tol < scale:
-            shares.append(math.log(scale / gap) / math.log(scale / aim.tol))
-        done = self._run - 1 + min(1.0, max(shares))
-        # Of many runs the objectives say little, and the line must fit into 80 columns.
-        parts = [f"run {self._run} of {self._runs}"] if self._runs > 1 else []
-        parts.append(f"epoch {record['epoch']}")
-        parts += [f"objective {record['objective']:.5g}"] if self._runs == 1 else []
-        parts += [f"gap {'' if certified else '≈ '}{gap / scale:.1e}", f"rank {record['rank']}"]
-        line, task = " · ".join(parts), self._progress.tasks[0]
-        self._progress.update(self._task, description=line, completed=max(done, task.completed))
-        if self._lines and self._clock() >= self._due:
-            self._due = self._clock() + _BETWEEN_LINES
-            print(f"{line} · {duration(task.elapsed or 0.0)}", file=sys.stderr, flush=True)
-
-
-def plain(value: Any) -> Any:
-    """Return what strict JSON can hold; null for numbers that are not finite."""
+def json_of(facts: dict[str, Any], indent: int | None = None) -> str:
+    """Return strict JSON, with null for numbers that are not finite."""
 
     def other(value: Any) -> Any:
         return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
-    return json.loads(json.dumps(value, default=other), parse_constant=lambda _: None)
+    finite = json.loads(json.dumps(facts, default=other), parse_constant=lambda _: None)
+    return json.dumps(finite, indent=indent, allow_nan=False)
 
 
 def word(value: Any) -> str:
     """Return a name from a file, in one line and cut short."""
-    text = visible(str(value).replace("\n", "\\n"))
-    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+    return _cut(visible(str(value).replace("\n", "\\n")), _LONGEST_NAME)
 
 
-def lines(facts: Iterable[tuple[str, Any]]) -> str:
-    """Return names and values below each other."""
-    known = list(facts)
-    width = max((len(name) for name, _ in known), default=0)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in known)
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def table(rows: Sequence[dict[str, str]], title: str | None = None) -> Table:
-    """Return a table of numbers, one column for each name; "solver" and "" hold words."""
-    found = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    found.collapse_padding = title is not None
-    for name in rows[0]:
-        found.add_column(name, justify="left" if name in ("solver", "") else "right")
-    for row in rows:
-        found.add_row(*row.values())
-    return found
+def table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Return rows with aligned columns, of which the first ones begin at the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    signs = ["<"] * left + [">"] * (len(widths) - left)
+    spec = "  ".join(f"{{:{sign}{width}}}" for sign, width in zip(signs, widths, strict=True))
+    return "\n".join(spec.format(*row).rstrip() for row in rows)
+
+
+def facts_table(facts: dict[str, Any]) -> str:
+    """Return facts by their names: nothing that is not known, lists cut short."""
+
+    def text(name: str, value: Any) -> str:
+        if name in ("bytes", "seconds"):
+            return size(value) if name == "bytes" else duration(value)
+        if name in ("shape", "shape of W") and isinstance(value, list):
+            return word(" × ".join(map(str, value)))
+        if isinstance(value, list):
+            more = f", … ({len(value)} in all)" if len(value) > _MOST_WORDS else ""
+            return ", ".join(map(word, value[:_MOST_WORDS])) + more
+        if isinstance(value, dict):
+            return ", ".join(f"{word(key)} {word(item)}" for key, item in value.items())
+        return number(value) if isinstance(value, float) else word(value)
+
+    shown = {name: value for name, value in facts.items() if value not in (None, {})}
+    if shown.get("target_names") == shown.get("target"):
+        shown.pop("target_names", None)
+    names = [word(_TITLES.get(name, name.replace("_", " "))) for name in shown]
+    return table(list(zip(names, map(text, shown, shown.values()), strict=True)), left=2)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Report options and data that the library refuses as bad input, by the option's name."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        sentence = _OPTION.sub(lambda name: f"--{name[0].replace('_', '-')}", sentence_of(error))
+        raise CommandError(sentence.replace("solver='dfw'", "--solver dfw")) from error
+
+
+def check_outputs(outputs: dict[str, Path | None], inputs: dict[str, Path | None]) -> None:
+    """Refuse files that cannot be written or would replace an input; both by their options."""
+    seen = {os.path.realpath(path): name for name, path in inputs.items() if path and path.exists()}
+    for option, path in outputs.items():
+        if path is not None:
+            other = seen.setdefault(os.path.realpath(path), option)
+            require(other == option, f"{option} and {other} are the same file, {path}.")
+            try:
+                check_writable(path)
+            except OSError as error:
+                raise CommandError(f"{option}: {sentence_of(error)}") from error
+
+
+def visible(text: str) -> str:
+    r"""Return text with control characters spelled out, such as \x1b; line ends stay."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
+    """Run a command and return its exit code; `debug` shows tracebacks of failures."""
+    saved.set(None)
+    main_thread = threading.current_thread() is threading.main_thread()
+    ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        arm()
+    try:
+        code = int(run() or DONE)
+        if code == INTERRUPTED:  # which is what typer makes of Ctrl-C
+            raise KeyboardInterrupt
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as ended:  # the reader, say `head`, has seen enough
+        # typer makes an exit of it; whatever else ends the interpreter is not ours to stop.
+        if not isinstance(ended.__context__ or ended, BrokenPipeError):
+            raise
+        # At once: threads of Arrow that still read ahead do not survive the interpreter's end.
+        os._exit(FAILED)
+    except BaseException as error:
+        code, sentence = _explained(error)
+        if debug and code == FAILED:
+            traceback.print_exc()
+        if sentence:  # none where no command was given: the help has been shown
+            _print_error(visible(sentence), code, as_json)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # the interpreter must not try again
+                with suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return an exception's text in one line; its type where it has none."""
+    if isinstance(error, MemoryError):
+        return "the memory is not enough; --dtype float32 takes half, --spill keeps data on disk."
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        about = "" if error.filename is None else f"{error.filename}: "
+        if not about and error.strerror == os.strerror(errno.ENOSPC):
+            about = "standard output cannot be written: "
+        text = f"{about}{error.strerror.rstrip('.')}."
+    if "Traceback (most recent call last)" in text:  # of a worker: its last line says what it was
+        errors = [line for line in text.splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
+        text = errors[-1] if errors else text
+    text = " ".join((text.strip().partition("\n\n")[0] if len(text) > _LONGEST else text).split())
+    return _cut(text, _LONGEST) or type(error).__name__
+
+
+def arm() -> None:
+    """Raise the first Ctrl-C; the second one ends the process at once, whatever it is doing."""
+
+    def first(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, first)
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the sentence for an exception."""
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        model = saved.get()
+        what = "nothing was saved" if model is None else f"the model was saved to {model}"
+        return INTERRUPTED, f"Interrupted: {what}."
+    if isinstance(error, CommandError):
+        return error.code, str(error)
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return BAD_INPUT, f"{error.filename} is not there."
+    if isinstance(error, DataFileError | ModelFormatError | CheckpointError | PermissionError):
+        return BAD_INPUT, sentence_of(error)
+    if isinstance(error, OSError | ImportError | MemoryError | RuntimeError):
+        return FAILED, sentence_of(error)
+    usage = getattr(error, "format_message", None)  # typer's errors about options
+    if usage is not None:
+        return BAD_INPUT, " ".join(usage().split())
+    return FAILED, f"{type(error).__name__}: {sentence_of(error)}"
+
+
+def _print_error(sentence: str, code: int, as_json: bool) -> None:
+    line = sentence if code == INTERRUPTED else f"Error: {sentence}"
+    for text, stream in ((json.dumps({"error": sentence}), sys.stdout), (line, sys.stderr)):
+        if as_json or stream is sys.stderr:
+            with suppress(OSError):  # where standard output is what failed, standard error is left
+                print(text, file=stream, flush=True)
+                return

@@ -1,4 +1,4 @@
-"""``dfwtrace predict`` and ``dfwtrace evaluate``: model files, and their use on rows."""
+"""``dfwtrace predict``, ``evaluate`` and ``inspect``: model files, and their use on rows."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import csv
 import io
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TextIO
 
 import numpy as np
 from typer import Argument, Option
 
+from dfwtrace import ModelFormatError, load
 from dfwtrace._typing import Array, Matrix
+from dfwtrace.cli import output as ui
 from dfwtrace.cli.data import Data, Target, Wanted, check_kind, known_rows
-from dfwtrace.cli.guard import CommandError, check_outputs, refusing, visible
-from dfwtrace.cli.output import Json, Output, Quiet, lines, word
+from dfwtrace.cli.output import Json, Output, Quiet, require
 from dfwtrace.data.shards import slice_rows
 from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.files.container import read_container
+from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
+from dfwtrace.files.container import peek, read_container
 from dfwtrace.report import Worst, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
-_NUMBERS_AT_ONCE = 1 << 22  # probabilities: all of them may not fit in memory
+_NUMBERS_AT_ONCE = 1 << 22  # probabilities
 _ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
@@ -42,26 +45,21 @@ def predict(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict classes, probabilities or targets; without --out, CSV is printed.
-
-    Example: dfwtrace predict model.safetensors new.csv --out predictions.csv --proba
-    """
+    """Predict classes, probabilities or targets; without --out, CSV is printed."""
     suffix = ".csv" if out is None else out.suffix.lower()
-    for wrong, sentence in (
-        (json and out is None, "--json needs --out: predictions would be mixed up with it."),
-        (suffix not in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}."),
-        (top and suffix == ".npy", "--top needs a .csv or .parquet file: it has text and numbers."),
-        (top and proba, "--proba and --top exclude each other: --top has probabilities too."),
-    ):
-        if wrong:
-            raise CommandError(sentence)
-    check_outputs({"--out": out}, {"the model": model, "the data": data})
+    require(out or not json, "--json needs --out: predictions would be mixed up with it.")
+    require(suffix in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}.")
+    mixed = top and suffix == ".npy"
+    require(not mixed, "--top needs a .csv or .parquet file: it has text and numbers.")
+    both = top and proba
+    require(not both, "--proba and --top exclude each other: --top has probabilities too.")
+    ui.check_outputs({"--out": out}, {"the model": model, "the data": data})
     estimator, wanted = load_model(model)
-    if (proba or top) and task_of(estimator) == "regression":
-        option, kind = "--proba" if proba else "--top", type(estimator).__name__
-        raise CommandError(f"{option} needs a classifier, but {model} holds a {kind}.")
+    sound, kind = task_of(estimator) != "regression", type(estimator).__name__
+    require(sound or not proba, f"--proba needs a classifier, but {model} holds a {kind}.")
+    require(sound or not top, f"--top needs a classifier, but {model} holds a {kind}.")
     table = known_rows(data, wanted, targets=False)
-    with refusing():
+    with ui.refusing():
         columns = _predictions(estimator, wanted, table.X, proba, top)
     if out is None:
         _write_csv(columns, sys.stdout)
@@ -75,10 +73,9 @@ def predict(
             array = stacked.astype(str) if stacked.dtype.kind == "O" else stacked
             np.save(file, array if len(columns) > 1 else array[:, 0], allow_pickle=False)
         else:
-            from pyarrow import parquet  # only here: it takes time
-            from pyarrow import table as as_table
+            import pyarrow.parquet  # only here: it takes time
 
-            parquet.write_table(as_table(columns), file)
+            pyarrow.parquet.write_table(pyarrow.table(columns), file)
     output = Output(json, quiet)
     output.say(f"{table.source.split(',')[0]} → {out}")
     output.finish({"rows": table.X.shape[0], "predictions": str(out), "columns": list(columns)})
@@ -87,26 +84,61 @@ def predict(
 def evaluate(
     model: Model, data: Data, target: Target = None, json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Score a model: accuracy, balanced accuracy and log loss, or R² and RMSE.
-
-    The target is that of the fit, unless --target names another.
-
-    Example: dfwtrace evaluate model.safetensors test.csv --target label
-    """
+    """Score a model: accuracy and log loss, or R² and RMSE, on the target of the fit or another."""
     output, (estimator, wanted) = Output(json, quiet), load_model(model)
     table = known_rows(data, wanted, target)
-    with refusing():
+    with ui.refusing():
         found = score(estimator, wanted, table.X, table.y, data.name)
-    if found.warning is not None:
-        output.warn(found.warning)
-    rows, task = table.X.shape[0], task_of(estimator)
-    unit = "RMSE" if task == "regression" else "share wrong"
+    output.warn(found.warning)
+    facts = {"rows": table.X.shape[0], "task": task_of(estimator), "scores": by_key(found.values)}
+    facts["worst"] = [vars(entry) for entry in found.worst[:_MOST_WORST]]
+    error = "RMSE {0:.4g}" if facts["task"] == "regression" else "{1:.3g} % wrong"
     some = [each for each in found.worst[:3] if each.error] if len(found.worst) > 1 else []
-    worst = ", ".join(f"{word(each.name)} ({unit} {number(each.error)})" for each in some)
-    shown = [("rows", f"{rows:,}"), *found.shown()]
-    output.say(lines([*shown, ("worst", worst)] if some else shown))
-    facts = {"rows": rows, "task": task, "scores": found.by_key()}
-    output.finish(facts | {"worst": [vars(entry) for entry in found.worst[:_MOST_WORST]]})
+    errors = [error.format(each.error, 100.0 * each.error) for each in some]
+    worst = ", ".join(f"{ui.word(w.name)} ({text})" for w, text in zip(some, errors, strict=True))
+    shown = {"rows": f"{facts['rows']:,}", **shown_scores(found.values), "worst": worst or None}
+    output.say(ui.facts_table(shown))
+    output.finish(facts)
+
+
+def inspect(
+    file: Annotated[Path, Argument(metavar="FILE", help="A model or checkpoint.")],
+    json: Json = False,
+) -> None:
+    """Print what is in a model or checkpoint file."""
+    kind, output = peek(file), Output(json)
+    found = _of_checkpoint(file) if kind == "checkpoint" else _of_model(file)
+    # What the disk says comes first, and cannot be replaced by what the file says of itself.
+    facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size}
+    facts |= {name: value for name, value in found.items() if name not in facts}
+    output.say(ui.facts_table(facts))
+    output.finish(facts)
+
+
+def _of_model(file: Path) -> dict[str, Any]:
+    estimator, wanted = load_model(file)
+    result, usual = estimator.result_, type(estimator)().get_params(deep=False)
+    given, classes = estimator.get_params(deep=False), vars(estimator).get("classes_")
+    try:
+        seconds = float(result.history[-1]["seconds"]) if result.history else None
+    except (KeyError, TypeError, ValueError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else error
+        raise ModelFormatError(f"{file} is not a whole model: {why}.") from error
+    facts = facts_of(estimator) | {"shape": list(result.W.shape), "seconds": seconds}
+    facts["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
+    facts |= {"trace_norm": result.W.trace_norm, **wanted._asdict()}
+    del facts["n_features"]
+    return facts | {"classes": None if classes is None else classes.tolist()}
+
+
+def _of_checkpoint(file: Path) -> dict[str, Any]:
+    run, memory = read_checkpoint(file)
+    run.pop("rows of the shards", None)
+    with checkpoint_errors(file):
+        last = memory["history"][-1]
+        run |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
+        run |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
+        return run | {"seconds": float(memory["seconds"])}
 
 
 def task_of(estimator: Any) -> str:
@@ -131,15 +163,12 @@ def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
     names, estimator.n_features_in_, *notes = wanted
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    try:
-        save(estimator, path, dict(zip(Wanted._fields[2:], notes, strict=True)))
-    finally:  # rows come in its order, without names
-        vars(estimator).pop("feature_names_in_", None)
+    save(estimator, path, dict(zip(Wanted._fields[2:], notes, strict=True)))
+    vars(estimator).pop("feature_names_in_", None)  # rows come in its order, without names
 
 
 def load_model(path: Path) -> tuple[Any, Wanted]:
     """Read a model, without its feature names, and what it takes from files where that is sound."""
-    from dfwtrace import load
 
     def texts(name: str) -> list[str] | None:
         value = notes.get(name)
@@ -167,17 +196,17 @@ class Scores(NamedTuple):
     worst: list[Worst]
     warning: str | None = None
 
-    def shown(self) -> list[tuple[str, str]]:
-        """Return the scores for people, shares as percentages."""
-        return [
-            (name, f"{100.0 * value:.1f} %" if name.endswith("accuracy") else number(value))
-            for name, value in self.values.items()
-        ]
 
-    def by_key(self) -> dict[str, float]:
-        """Return the scores under names for programs."""
-        keys = str.maketrans({"²": "2", "-": "_", " ": "_"})
-        return {name.translate(keys).lower(): value for name, value in self.values.items()}
+def shown_scores(values: dict[str, float]) -> dict[str, str]:
+    """Return scores for people, shares as percentages."""
+    percent = {name: f"{100.0 * value:.1f} %" for name, value in values.items()}
+    return {k: percent[k] if k.endswith("accuracy") else number(v) for k, v in values.items()}
+
+
+def by_key(values: dict[str, float]) -> dict[str, float]:
+    """Return scores under names for programs."""
+    keys = str.maketrans({"²": "2", "-": "_", " ": "_"})
+    return {name.translate(keys).lower(): value for name, value in values.items()}
 
 
 def score(estimator: Any, wanted: Wanted, X: Matrix, y: Any, file: str) -> Scores:
@@ -196,35 +225,31 @@ def score(estimator: Any, wanted: Wanted, X: Matrix, y: Any, file: str) -> Score
     values = {"R²": float(r2.mean()), "RMSE": float(np.sqrt(np.mean(errors**2)))}
     if width > 1:
         values["lowest R²"] = float(r2.min())
-    names, order = wanted.target_names, np.argsort(-errors, kind="stable")
-    names = names or [f"target {j}" for j in range(width)]
+    names = wanted.target_names or [f"target {j}" for j in range(width)]
+    order = np.argsort(-errors, kind="stable")
     return Scores(values, [Worst(names[j], len(y), float(errors[j])) for j in order])
 
 
 def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
-    from sklearn.utils import gen_batches
-
     classes = estimator.classes_
     labels = y.astype(str) if classes.dtype.kind in "OUS" else whole_as_integers(y)
     place = {label: i for i, label in enumerate(classes.tolist())}
-    numbers = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
-    known, log_loss = numbers >= 0, 0.0
-    right, in_top = np.zeros(len(numbers), bool), np.zeros(len(numbers), bool)
-    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // len(classes))):
-        block, own, here = slice_rows(X, rows.start, rows.stop), numbers[rows], known[rows]
+    own = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
+    known, right, in_top = own >= 0, np.zeros(len(own), bool), np.zeros(len(own), bool)
+    of_own = np.zeros(len(own))
+    for rows, block in _blocks(X, len(classes)):
         logs = estimator.predict_log_proba(block)
-        of_own = logs[np.arange(len(own)), own]
-        log_loss -= float(of_own[here].sum(dtype=np.float64))
-        right[rows] = here & (logs.argmax(axis=1) == own)
-        in_top[rows] = here & ((logs > of_own[:, None]).sum(axis=1) < _TOP)
-    counts = np.bincount(numbers[known], minlength=len(classes))
+        of_own[rows] = logs[np.arange(logs.shape[0]), own[rows]]
+        right[rows] = known[rows] & (logs.argmax(axis=1) == own[rows])
+        in_top[rows] = known[rows] & ((logs > of_own[rows, None]).sum(axis=1) < _TOP)
+    counts, hits = (np.bincount(own[part], minlength=len(classes)) for part in (known, right))
     present = np.flatnonzero(counts)
-    recalls = np.bincount(numbers[right], minlength=len(classes))[present] / counts[present]
+    recalls = hits[present] / counts[present]
     values = {"accuracy": float(right.mean())}
     if len(classes) > _TOP:
         values["top-5 accuracy"] = float(in_top.mean())
     values["balanced accuracy"] = float(recalls.mean()) if recalls.size else float("nan")
-    values["log loss"] = log_loss / known.sum() if known.any() else float("nan")
+    values["log loss"] = -float(of_own[known].mean()) if known.any() else float("nan")
     order = np.argsort(recalls, kind="stable")
     ranked = zip(present[order], recalls[order], strict=True)
     worst = [Worst(str(classes[c]), int(counts[c]), 1.0 - float(r)) for c, r in ranked]
@@ -236,6 +261,14 @@ def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
     return Scores(values, worst, warning + "wrong, and left out of the log loss.")
 
 
+def _blocks(X: Matrix, classes: int) -> Iterator[tuple[slice, Matrix]]:
+    """Yield blocks of rows: the probabilities of all may not fit in memory."""
+    from sklearn.utils import gen_batches
+
+    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // classes)):
+        yield rows, slice_rows(X, rows.start, rows.stop)
+
+
 def _predictions(
     estimator: Any, wanted: Wanted, X: Matrix, proba: bool, top: int | None
 ) -> dict[str, Array]:
@@ -245,18 +278,16 @@ def _predictions(
         numbered = ["prediction"] if width == 1 else [f"prediction_{j}" for j in range(width)]
         values = estimator.predict(X).reshape(-1, width)
         return dict(zip(wanted.target_names or numbered, values.T, strict=True))
+    classes = estimator.classes_
     if proba:
-        shares = estimator.predict_proba(X)
-        return {f"p_{c}": share for c, share in zip(estimator.classes_, shares.T, strict=True)}
+        return {f"p_{c}": p for c, p in zip(classes, estimator.predict_proba(X).T, strict=True)}
     if top is None:
         return {"prediction": estimator.predict(X)}
-    from sklearn.utils import gen_batches
-
     parts: dict[str, list[Array]] = {}
-    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // len(estimator.classes_))):
-        shares = estimator.predict_proba(slice_rows(X, rows.start, rows.stop))
+    for _, block in _blocks(X, len(classes)):
+        shares = estimator.predict_proba(block)
         for j, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].T, 1):
-            parts.setdefault(f"class_{j}", []).append(estimator.classes_[best])
+            parts.setdefault(f"class_{j}", []).append(classes[best])
             parts.setdefault(f"probability_{j}", []).append(shares[np.arange(len(best)), best])
     return {name: np.concatenate(blocks) for name, blocks in parts.items()}
 
@@ -271,7 +302,7 @@ def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
                 float(value)  # a number such as -1 is harmless
             except ValueError:
                 value = f"'{value}"
-        return visible(value) if text.isatty() else value
+        return ui.visible(value) if text.isatty() else value
 
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(cell, columns))

@@ -1,109 +1,72 @@
-"""Progress on the terminal, where there is one."""
+"""A progress bar on standard error."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, Self
+from itertools import repeat
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from dfwtrace.result import Record
+from dfwtrace.solvers.criteria import StoppingCriteria
 
-
-class Display(Protocol):
-    """Shows records as they come."""
-
-    def show(self, record: Record) -> None:
-        """Show one more."""
-
-
-class Quiet:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing to clean up."""
-
-    def show(self, record: Record) -> None:
-        """Nothing to show."""
-
-
-class Bar(Quiet):
-    """A line with epochs done, objective, gap and rank."""
-
-    def __init__(self, epochs: int, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[facts]}"),
-            console=console,
-        )
-        self._task = self._progress.add_task("dfwtrace", total=epochs, facts="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def show(self, record: Record) -> None:
-        gap, name = record["gap"], "gap"
-        if math.isnan(gap):
-            gap, name = record["gap_estimate"], "gap ≈"
-        facts = f"F {record['objective']:.5g}  {name} {gap:.2g}  rank {record['rank']}"
-        self._progress.update(self._task, completed=record["epoch"], facts=facts)
-
-
-class Aim(NamedTuple):
-    """What a run is about to do: epochs and seconds at the most, the gap it is after, and F(0)."""
-
-    epochs: int
-    tol: float | None = None
-    max_time: float | None = None
-    objective_at_zero: float = math.nan
-
-
-Show = Callable[[Aim], AbstractContextManager[Any]]
-_shown_by: ContextVar[Show | None] = ContextVar("shown_by", default=None)
+#: Called with the record of each epoch.
+Show = Callable[[Record], None]
+#: Titles of the bars to come; for a caller that knows how many runs there will be.
+titles: ContextVar[Iterator[str]] = ContextVar("titles")
 
 
 @contextmanager
-def shown_by(show: Show) -> Iterator[None]:
-    """Within the block, runs are shown by a custom display, nested runs too.
+def display(
+    criteria: StoppingCriteria, objective_at_zero: float, wanted: bool | None
+) -> Iterator[Show]:
+    """Show a run in a bar if wanted, or by default if standard error is a terminal.
 
     Examples
     --------
-    >>> from contextlib import nullcontext
-    >>> with shown_by(lambda aim: nullcontext(Quiet())), display(Aim(3), wanted=True) as shown:
-    ...     shown.show({"epoch": 1})
+    >>> with display(StoppingCriteria(epochs=10), 1.0, wanted=False) as show:
+    ...     show({"epoch": 1})
     """
-    before = _shown_by.set(show)
-    try:
-        yield
-    finally:
-        _shown_by.reset(before)
-
-
-def display(aim: Aim, wanted: bool | None) -> AbstractContextManager[Any]:
-    """A bar if wanted, or by default if standard error is a terminal; see also `shown_by`.
-
-    Examples
-    --------
-    >>> with display(Aim(epochs=10), wanted=False) as shown:
-    ...     shown.show({"epoch": 1})
-    """
-    show = _shown_by.get()
-    if show is not None:
-        return show(aim)
     console = Console(stderr=True)
-    shown = wanted or (wanted is None and console.is_terminal)
-    return Bar(aim.epochs, console) if shown else Quiet()
+    if not (console.is_terminal if wanted is None else wanted):
+        yield lambda record: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.fields[facts]}")
+    whole = Column(no_wrap=True)  # only the bar gives way where space is short
+    times = TimeElapsedColumn(whole), TimeRemainingColumn(compact=True, table_column=whole)
+    # Runs may be many: on a terminal, each bar gives way to the next.
+    with Progress(*columns, *times, console=console, transient=console.is_terminal) as bar:
+        title = next(titles.get(repeat("dfwtrace")))
+        task, scale = bar.add_task(title, total=1.0, facts=""), abs(objective_at_zero) or 1.0
+
+        def show(record: Record) -> None:
+            gap, about = record["gap"] / scale, ""
+            if math.isnan(gap):
+                gap, about = record["gap_estimate"] / scale, "≈ "
+            facts = f"{record['epoch']}/{criteria.epochs}  F {record['objective']:.5g}"
+            facts += f"  gap {about}{gap:.1e}  rank {record['rank']}"
+            done = max(bar.tasks[0].completed, share_done(criteria, record, gap))
+            bar.update(task, completed=done, facts=facts)
+
+        yield show
+
+
+def share_done(criteria: StoppingCriteria, record: Record, gap: float) -> float:
+    """Return how much of a run is done: of its epochs, its time, or the way of log(gap) to tol.
+
+    Examples
+    --------
+    >>> share_done(StoppingCriteria(epochs=10, tol=1e-4), {"epoch": 2}, gap=1e-2)
+    0.5
+    """
+    shares: list[float] = [record["epoch"] / criteria.epochs]
+    if criteria.max_time is not None:
+        shares.append(record["seconds"] / criteria.max_time)
+    if criteria.tol and 0.0 < gap < 1.0 and criteria.tol < 1.0:
+        shares.append(math.log(gap) / math.log(criteria.tol))
+    return min(1.0, max(shares))

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,31 +18,14 @@ from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
+from dfwtrace.solvers.criteria import StoppingCriteria
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
-from dfwtrace.solvers.progress import Aim, Display, display
+from dfwtrace.solvers.progress import Show, display
 from dfwtrace.solvers.solver import Solver
-from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
+from dfwtrace.validation import describe
 
 #: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
 Callback = Callable[[LowRankMatrix, Record], Mapping[str, Any] | bool | None]
-
-
-@dataclass(frozen=True)
-class StoppingCriteria:
-    """When a run ends, and when its gap is certified beside at the end."""
-
-    epochs: int
-    tol: float | None = None  # stop when the certified gap is at most tol·|F(0)|
-    max_time: float | None = None  # wall-clock limit in seconds, checked after each epoch
-    certify_every: int | None = None  # epochs
-
-    def __post_init__(self) -> None:
-        check_count("epochs", self.epochs, 0)
-        check_tolerance(self.tol)
-        if self.max_time is not None:
-            check_positive("max_time", self.max_time)
-        if self.certify_every is not None:
-            check_count("certify_every", self.certify_every, 1)
 
 
 class _Point(NamedTuple):
@@ -107,12 +90,11 @@ class Runner:
             iterates = self._solver.iterates(problem, start._replace(target=self._tol or 0.0))
             if saved is not None:
                 self._restore(saved)
-        aim = Aim(criteria.epochs, self._tol, criteria.max_time, at_zero)
-        with display(aim, self._progress) as shown:
+        with display(criteria, at_zero, self._progress) as show:
             setup_seconds = time.perf_counter() - began
             if saved is None:
                 problem.workers.take()  # setting up belongs to no epoch
-            point, status = self._follow(iterates, shown)
+            point, status = self._follow(iterates, show)
         W = point.W.compress()
         return Result(
             W=W,
@@ -128,10 +110,10 @@ class Runner:
             setup_seconds=setup_seconds,
         )
 
-    def _follow(self, iterates: Iterator[Iterate], shown: Display) -> tuple[_Point, Status]:
+    def _follow(self, iterates: Iterator[Iterate], show: Show) -> tuple[_Point, Status]:
         """Run the solver to its end, to the tolerance, to a limit or to Ctrl-C."""
         try:
-            status = self._follow_uninterrupted(iterates, shown)
+            status = self._follow_uninterrupted(iterates, show)
             self._certificate = self._certificate or self._certify()
             here = self._here()
             gap = self._gap_of(here)
@@ -143,7 +125,7 @@ class Runner:
         except KeyboardInterrupt:
             return self._best, "interrupted"
 
-    def _follow_uninterrupted(self, iterates: Iterator[Iterate], shown: Display) -> Status:
+    def _follow_uninterrupted(self, iterates: Iterator[Iterate], show: Show) -> Status:
         criteria = self._criteria
         for iterate in iterates:
             self._W, self._value = iterate.W, Value(iterate.objective, iterate.inner)
@@ -154,7 +136,7 @@ class Runner:
             if not self._value.objective > self._best.objective:
                 self._best = self._here()
             stop = self._call_back(record)
-            shown.show(record)
+            show(record)
             if self._reached_tolerance():
                 return "optimal"
             if stop:
