@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,15 @@ def test_products_follow_from_whatever_gradient_a_task_has(
     np.testing.assert_allclose(program.matvec(held, V[:, 0]), G @ V[:, 0], atol=1e-12)
     np.testing.assert_allclose(program.rmatvec(held, U), G.T @ U, atol=1e-12)
     np.testing.assert_allclose(program.rmatvec(held, U[:, 0]), G.T @ U[:, 0], atol=1e-12)
+
+
+def test_a_method_may_be_any_callable(shard: Shard) -> None:
+    task = ProductsOnly()
+    task.matvec = partial(ProductsOnly.matvec, task)  # type: ignore[method-assign]
+    program = ShardProgram(task, SHAPE)
+    held = program.stats(shard, *zero_factors())
+    expected = ShardProgram(ProductsOnly(), SHAPE).matvec(held, np.ones(3))
+    np.testing.assert_array_equal(program.matvec(held, np.ones(3)), expected)
 
 
 def test_a_task_need_not_know_its_value(shard: Shard) -> None:

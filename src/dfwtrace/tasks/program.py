@@ -68,18 +68,18 @@ class ShardProgram:
         """∇F_j V for a vector or a block of vectors."""
         if held.n_rows and not self.task.supports("matvec"):
             return self.gradient(held) @ V
-        return self._ask(held, self.task.matvec, (self.shape[0], *V.shape[1:]), V)
+        return self._ask(held, "matvec", self.task.matvec, (self.shape[0], *V.shape[1:]), V)
 
     def rmatvec(self, held: ShardState, U: Array) -> FloatArray:
         """∇F_jᵀ U for a vector or a block of vectors."""
         if held.n_rows and not self.task.supports("rmatvec"):
             return self.gradient(held).T @ U
-        return self._ask(held, self.task.rmatvec, (self.shape[1], *U.shape[1:]), U)
+        return self._ask(held, "rmatvec", self.task.rmatvec, (self.shape[1], *U.shape[1:]), U)
 
     def gradient(self, held: ShardState) -> FloatArray:
         """∇F_j as a dense array."""
         if held.n_rows == 0 or self.task.supports("gradient"):
-            return self._ask(held, self.task.gradient, self.shape)
+            return self._ask(held, "gradient", self.task.gradient, self.shape)
         if self.task.supports("matvec") and dense_gradient(held.state) is None:
             return self.matvec(held, np.eye(self.shape[1]))
         return _reply(self.task.gradient(held.state), "grad", self.shape)
@@ -109,17 +109,19 @@ class ShardProgram:
 
     def balance(self, held: ShardState) -> FloatArray:
         """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: the last is the gradient in the intercept."""
-        return self._ask(held, self.task.balance, (3 + self.shape[1],))
+        return self._ask(held, "balance", self.task.balance, (3 + self.shape[1],))
 
     def linesearch(
         self, held: ShardState, scale: float, u: Array, v: Array, gamma: float
     ) -> FloatArray:
         """[φ_j'(γ), φ_j''(γ)] along the segment from W to the atom."""
-        return self._ask(held, self.task.linesearch, (2,), RankOne(scale, u, v), gamma)
+        return self._ask(
+            held, "linesearch", self.task.linesearch, (2,), RankOne(scale, u, v), gamma
+        )
 
     def curvature_product(self, held: ShardState, U: Array) -> FloatArray:
         """H U with ∇²F_j ⪯ I ⊗ H."""
-        return self._ask(held, self.task.curvature_product, U.shape, U)
+        return self._ask(held, "curvature_product", self.task.curvature_product, U.shape, U)
 
     def local_pair(self, held: ShardState, seed: int) -> FloatArray:
         """The top singular pair (u_j, v_j) of ∇F_j, one behind the other; zeros if ∇F_j = 0."""
@@ -164,11 +166,16 @@ class ShardProgram:
         return np.asarray(self.task.fold_moments(shard, n_folds, seed, first, own, *centre))
 
     def _ask(
-        self, held: ShardState, method: Callable[..., Any], shape: tuple[int, ...], *args: Any
+        self,
+        held: ShardState,
+        name: str,
+        method: Callable[..., Any],
+        shape: tuple[int, ...],
+        *args: Any,
     ) -> FloatArray:
         if held.n_rows == 0:
             return np.zeros(shape)
-        return _reply(method(held.state, *args), f"task.{method.__name__}", shape)
+        return _reply(method(held.state, *args), f"task.{name}", shape)
 
 
 def _not_none(state: Any, method: str) -> Any:
