@@ -215,8 +215,7 @@ class LocalWorkers(Workers):
 
     def _sum(self, method: str, args: Args) -> FloatArray:
         total = self._shards.partial_sum(method, args)
-        compute = max(0.0, self._shards.seconds - total.seconds)
-        self.cost = Cost(compute=compute, reduce=total.seconds)
+        self.cost = Cost(0, max(0.0, self._shards.seconds - total.seconds), 0.0, total.seconds)
         return total.result()
 
     def _gather(self, method: str, args: Args) -> list[FloatArray]:

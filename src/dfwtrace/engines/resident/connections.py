@@ -38,6 +38,10 @@ _PAUSE = 0.05
 _RETRY_SECONDS = 0.2
 
 
+def new_secret() -> bytes:
+    return os.urandom(_SIZE)
+
+
 class JoinInfo(NamedTuple):
     """What a worker must know to join; it travels with Spark's own task."""
 
@@ -78,31 +82,26 @@ class AuthenticationError(ConnectionError):
     """The other side does not know the secret, or took too long."""
 
 
-def new_secret() -> bytes:
-    return os.urandom(_SIZE)
-
-
 def accept_handshake(sock: socket.socket, secret: bytes) -> None:
     ours, deadline = new_secret(), time.monotonic() + HANDSHAKE_TIMEOUT
     sock.sendall(ours)
-    theirs = _receive(sock, deadline)
-    if not hmac.compare_digest(_receive(sock, deadline), _proof(secret, b"caller", ours, theirs)):
-        raise AuthenticationError("the caller does not know the secret")
-    sock.sendall(_proof(secret, b"listener", ours, theirs))
+    both = ours + _receive(sock, deadline)
+    _check(_receive(sock, deadline), secret, "caller", both)
+    sock.sendall(hmac.digest(secret, b"listener" + both, "sha256"))
     sock.settimeout(None)
 
 
 def offer_handshake(sock: socket.socket, secret: bytes) -> None:
     ours, deadline = new_secret(), time.monotonic() + HANDSHAKE_TIMEOUT
-    theirs = _receive(sock, deadline)
-    sock.sendall(ours + _proof(secret, b"caller", theirs, ours))
-    if not hmac.compare_digest(_receive(sock, deadline), _proof(secret, b"listener", theirs, ours)):
-        raise AuthenticationError("the listener does not know the secret")
+    both = _receive(sock, deadline) + ours
+    sock.sendall(ours + hmac.digest(secret, b"caller" + both, "sha256"))
+    _check(_receive(sock, deadline), secret, "listener", both)
     sock.settimeout(None)
 
 
-def _proof(secret: bytes, side: bytes, listener: bytes, caller: bytes) -> bytes:
-    return hmac.digest(secret, side + listener + caller, "sha256")
+def _check(proof: bytes, secret: bytes, side: str, both: bytes) -> None:
+    if not hmac.compare_digest(proof, hmac.digest(secret, side.encode() + both, "sha256")):
+        raise AuthenticationError(f"the {side} does not know the secret")
 
 
 def _receive(sock: socket.socket, deadline: float) -> bytes:

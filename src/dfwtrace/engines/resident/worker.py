@@ -29,12 +29,8 @@ _PROGRESS = 0.05
 # A longer traceback is cut: its end says most.
 _LONGEST_TRACEBACK = 20_000
 _POLL = 0.2
-_UNREACHABLE_DRIVER = (
-    "the driver must be reachable from the executors; see the settings host, bind and port"
-)
-_UNREACHABLE_PARENT = (
-    "executors must reach each other on any port where there are more workers than fan_in"
-)
+_NO_DRIVER = "the driver must be reachable from the executors; see the settings host, bind and port"
+_NO_PARENT = "executors must reach each other on any port where there are more workers than fan_in"
 
 #: Gets the worker's shards into memory; its argument reads the next frame from the driver.
 Load = Callable[[Callable[[], Frame]], list[Shard]]
@@ -106,14 +102,15 @@ def serve(info: JoinInfo, index: int, program: object, load: Load, n_jobs: int) 
 class _Worker:
     def __init__(self, info: JoinInfo, index: int, resources: ExitStack) -> None:
         self._info, self._index, self._resources = info, index, resources
-        self._control = self._connect(info.host, info.port, _UNREACHABLE_DRIVER)
+        self._control = self._connect(info.host, info.port)
         self._lock = threading.Lock()
         above = parents(info.n_workers, info.fan_in)
         self._expected = {i for i, parent in enumerate(above) if parent == index}
         self._children: list[socket.socket] = []
         self._heartbeat = Heartbeat(lambda stalled: self.say(Kind.ALIVE, stalled))
 
-    def _connect(self, host: str, port: int, advice: str) -> socket.socket:
+    def _connect(self, host: str, port: int) -> socket.socket:
+        advice = _NO_DRIVER if (host, port) == self._info[:2] else _NO_PARENT
         # A quarter of the driver's patience, so that it still hears why nobody came: workers take
         # their time to start, and Spark takes it again to say how they ended.
         timeout = 0.25 * self._info.start_timeout
@@ -153,9 +150,7 @@ class _Worker:
         frame = self._receive(self._control)
         if frame.kind != Kind.TREE:
             raise ProtocolError(f"{frame.kind.name} where the tree should come")
-        host, port = cast(tuple[str, int], frame.values())
-        at_driver = (host, port) == (self._info.host, self._info.port)
-        up = self._connect(host, port, _UNREACHABLE_DRIVER if at_driver else _UNREACHABLE_PARENT)
+        up = self._connect(*cast(tuple[str, int], frame.values()))
         send(up, pack(Kind.HELLO, 0, [self._index]))
         return up
 
@@ -167,17 +162,16 @@ class _Worker:
             except queue.Empty:
                 self._check_driver()
                 if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"workers {sorted(self._expected)} did not link up within "
-                        f"{self._info.start_timeout:g} s (start_timeout)."
-                    ) from None
+                    late = f"workers {sorted(self._expected)} did not link up within"
+                    limit = f"{self._info.start_timeout:g} s (start_timeout)"
+                    raise TimeoutError(f"{late} {limit}.") from None
                 continue
             child = self._resources.enter_context(caller.sock)
-            if len(caller.hello) != 1 or caller.hello[0] not in self._expected:
+            if len(caller.hello) == 1 and caller.hello[0] in self._expected:
+                self._expected.remove(cast(int, caller.hello[0]))
+                self._children.append(child)
+            else:
                 child.close()
-                continue
-            self._expected.remove(cast(int, caller.hello[0]))
-            self._children.append(child)
         listener.close()
 
     def _check_driver(self) -> None:

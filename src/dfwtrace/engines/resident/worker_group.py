@@ -210,15 +210,12 @@ class WorkerGroup:
     def _time_out(self, wanted: str) -> None:  # trying again would end the same
         members, tree, info = self._links.members, self._links.links, self._info
         count = len(members if len(members) < info.n_workers else tree)
-        why = (
-            f"has the cluster {info.n_workers} free slots, and can the executors reach "
-            f"{info.host}:{info.port}?"
-        )
+        slots, here = f"{info.n_workers} free slots", f"{info.host}:{info.port}"
+        why = f"has the cluster {slots}, and can the executors reach {here}?"
         if self._listener.trouble is not None:
             why = f"the driver could not let more in ({self._listener.trouble})."
-        raise WorkerError(
-            f"{count} {wanted} within {info.start_timeout:g} s (start_timeout): {why}"
-        )
+        limit = f"within {info.start_timeout:g} s (start_timeout)"
+        raise WorkerError(f"{count} {wanted} {limit}: {why}")
 
     def _let_in(self) -> None:
         with DeferredInterrupt(), suppress(queue.Empty):  # Ctrl-C must not lose a caller
@@ -228,14 +225,12 @@ class WorkerGroup:
         """Know a caller as a worker, or as the link of one that is known; drop all others."""
         index, members = caller.hello[0] if caller.hello else None, self._links.members
         said = [type(value) for value in caller.hello[1:]]
+        linked = any(link.index == index for link in self._links.links)
         if not isinstance(index, int) or not 0 <= index < self._info.n_workers:
             caller.sock.close()
         elif said == [str, int, int, str] and index not in members:
             self._admit(index, caller)
-        elif (
-            (not said and index in members and self._above[index] == DRIVER)
-            and all(link.index != index for link in self._links.links)  # it has none yet
-        ):
+        elif not (said or linked) and index in members and self._above[index] == DRIVER:
             reader = wire.FrameReader(self._info.largest_message)
             self._links.add_link(Link(index, caller.sock, reader))
         else:
@@ -250,10 +245,8 @@ class WorkerGroup:
             Member(index, where, caller.address, port, last - first, caller.sock, reader, now)
         )
         if version != (ours := connections.VERSION):
-            raise WorkerError(
-                f"{where} has dfwtrace {version} and the driver {ours}: install the same version "
-                "on the cluster."
-            )
+            both = f"{where} has dfwtrace {version} and the driver {ours}"
+            raise WorkerError(f"{both}: install the same version on the cluster.")
         if self._rows is not None:
             self._send_rows(caller, self._rows(index))
 

@@ -154,9 +154,8 @@ def _named(argument: str, value: object) -> tuple[str, ...]:
         )
     if not value:
         raise ValueError(f"{argument} must name at least one column, got an empty list.")
-    for i, name in enumerate(value):
-        if name in value[:i]:
-            raise ValueError(f"{argument} must name each column once, but has {name!r} twice.")
+    if twice := [name for i, name in enumerate(value) if name in value[:i]]:
+        raise ValueError(f"{argument} must name each column once, but has {twice[0]!r} twice.")
     return tuple(value)
 
 
@@ -215,11 +214,13 @@ class _Cells(NamedTuple):
         lengths, columns = np.diff(bounds), indices.flatten().to_numpy()
         widths = np.where(dense, lengths, sizes.fill_null(0).to_numpy())
         self._refuse_uneven(widths)
-        self._refuse_invalid(np.diff(_bounds(indices)) != np.where(dense, 0, lengths))
+        invalid = ("hold valid vectors", "holds an invalid one")
+        self._refuse_first(np.diff(_bounds(indices)) != np.where(dense, 0, lengths), *invalid)
         self._finite(data, bounds)
         if dense.any():
             bounds, columns, data = _sparsified(dense, lengths, columns, data)
-        self._refuse_invalid(_rows_with((columns < 0) | (columns >= widths[0]), bounds))
+        outside = (columns < 0) | (columns >= widths[0])
+        self._refuse_first(_rows_with(outside, bounds), *invalid)
         X = sp.csr_array((data, columns, bounds), shape=(len(dense), int(widths[0])))
         return X if X.has_sorted_indices else X.sorted_indices()
 
@@ -235,9 +236,6 @@ class _Cells(NamedTuple):
             nulls = cells.is_null().to_numpy(zero_copy_only=False)
             bad = nulls if bounds is None else _rows_with(nulls, bounds)
             self._refuse_first(bad, "hold no nulls", "holds one")
-
-    def _refuse_invalid(self, bad: Array) -> None:
-        self._refuse_first(bad, "hold valid vectors", "holds an invalid one")
 
     def _refuse_uneven(self, widths: Array) -> None:
         self._refuse_first(widths == 0, "have at least one number in a row", "has none")
@@ -262,10 +260,8 @@ class _Cells(NamedTuple):
 
     def _refuse_first(self, bad: Array, duty: str, fault: str) -> None:
         if bad.any():
-            where = self.place(int(np.argmax(bad)))
-            raise BadRowsError(
-                f"{self.argument} must {duty}, but column {self.name!r} {fault} in {where}."
-            )
+            fault = f"column {self.name!r} {fault} in {self.place(int(np.argmax(bad)))}"
+            raise BadRowsError(f"{self.argument} must {duty}, but {fault}.")
 
 
 def _widened(values: pa.Array) -> Array:
