@@ -235,9 +235,11 @@ class FrameReader:
             if length > self._largest:
                 most = f"largest_message = {self._largest}"
                 raise TooLargeError(f"a message of {length} bytes, where {most} is the most")
-            if kind not in set(Kind):
-                raise ProtocolError(f"a frame of unknown kind {kind}")
-            self._header, self._buffer, self._filled = (sequence, Kind(kind)), bytearray(length), 0
+            try:
+                self._header = (sequence, Kind(kind))
+            except ValueError as error:
+                raise ProtocolError(f"a frame of unknown kind {kind}") from error
+            self._buffer, self._filled = bytearray(length), 0
             if length:
                 return None
         sequence, known = self._header

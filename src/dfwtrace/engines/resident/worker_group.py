@@ -325,11 +325,14 @@ class WorkerGroup:
     # The end.
 
     def close(self) -> None:
-        stopped = False
         try:
-            stopped = not self._busy and self._stop()
-        finally:
-            self._disconnect() if stopped else self.abandon()
+            if not self._busy and self._stop():
+                self._disconnect()
+                return
+        except BaseException:
+            self.abandon()
+            raise
+        self.abandon()
 
     def _stop(self) -> bool:
         self._sequence += 1

@@ -15,6 +15,7 @@ from dfwtrace.validation import describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import TaskContext
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -108,13 +109,13 @@ def row_place(partition: int, start: int, row: int = 0) -> str:
     return f"row {start + row} of partition {partition}"
 
 
-def this_partition() -> int:
-    """The partition that this Spark task works on."""
+def task_context() -> TaskContext:
+    """That of the Spark task which calls this."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    assert context is not None  # this is called within a task
-    return int(context.partitionId())
+    assert context is not None
+    return context
 
 
 def uneven(

@@ -12,6 +12,7 @@ from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
 from dfwtrace.engines.resident.wire import receive_shards, shard_payloads
 from dfwtrace.engines.resident.worker import Load, serve
 from dfwtrace.engines.resident.worker_group import ResidentWorkers, Rows, WorkerGroup
+from dfwtrace.engines.spark.dataframe import task_context
 from dfwtrace.engines.spark.packing import assemble, keys_for, packed
 from dfwtrace.engines.spark.session import BackgroundJob, Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
@@ -208,10 +209,8 @@ def _task(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        assert context is not None  # this runs within a task
+        context = task_context()
         worker = context.partitionId()
         serve(info, worker, program, loader(worker, batches), context.cpus())
         for _ in batches:  # Spark uses a process again only if it has read all that it was sent

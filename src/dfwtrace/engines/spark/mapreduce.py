@@ -17,7 +17,7 @@ from dfwtrace.data.shards import shard_bounds, split_rows
 from dfwtrace.engines.base import Args, Call, Cost, Workers
 from dfwtrace.engines.local import single_threaded_blas
 from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
-from dfwtrace.engines.spark.dataframe import this_partition
+from dfwtrace.engines.spark.dataframe import task_context
 from dfwtrace.engines.spark.packing import assemble, keys_for, packed
 from dfwtrace.engines.spark.session import Cluster, python_traceback, run_job
 from dfwtrace.engines.spark.survey import FrameRows, survey
@@ -140,8 +140,10 @@ class MapReduceWorkers(Workers):
             self._destroy(broadcast)
 
     def _change(self, method: str, args: Args, build: bool) -> None:
-        calls = [(method, args)]
-        self._retry(method, partial(self._make_states if build else self._advance, calls))
+        def advance(calls: list[Call]) -> None:
+            self._store_states(*self._source(), calls)
+
+        self._retry(method, partial(self._make_states if build else advance, [(method, args)]))
 
     def _sum(self, method: str, args: Args) -> FloatArray:
         total = TreeSum(self.n_shards, self._replies(method, args, add=True))
@@ -175,9 +177,6 @@ class MapReduceWorkers(Workers):
         self._states = None
         self._keep_only(self._ready_shards())  # frees the old states' memory first
         self._store_states(self._ready_shards(), self._digests, calls)
-
-    def _advance(self, calls: list[Call]) -> None:
-        self._store_states(*self._source(), calls)
 
     def _store_states(
         self, source: RDD[bytes], digests: list[bytes] | None, calls: list[Call]
@@ -359,7 +358,7 @@ def _shards_of_frame(spark: SparkSession, rows: FrameRows, n_shards: int) -> RDD
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        index = this_partition()
+        index = task_context().partitionId()
         (shard,) = assemble(batches, facts, bounds[index : index + 1], index)
         for chunk in to_chunks(shard):
             yield pa.RecordBatch.from_pydict({"chunk": pa.array([chunk], pa.binary())})

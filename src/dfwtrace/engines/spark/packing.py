@@ -20,7 +20,7 @@ from dfwtrace._typing import Array, DType, Matrix
 from dfwtrace.data.rows import Facts
 from dfwtrace.data.shards import Shard, slice_rows
 from dfwtrace.engines.base import RowsChangedError
-from dfwtrace.engines.spark.dataframe import this_partition
+from dfwtrace.engines.spark.dataframe import task_context
 from dfwtrace.engines.spark.survey import FrameRows
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def packed(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[in
     group_keys = np.array(keys, np.int32)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pack_batches(batches, there, ends, group_keys, this_partition())
+        return pack_batches(batches, there, ends, group_keys, task_context().partitionId())
 
     assert rows.frame is not None
     return rows.frame.mapInArrow(task, PACKED_SCHEMA)
@@ -221,7 +221,8 @@ def _conformed(X: Matrix, y: Array | None, facts: Facts) -> tuple[Matrix, Array 
     if y is not None and targets is not None:
         y = y.astype(targets.dtype, copy=False)
     if facts.sparse:
-        X = sp.csr_array(X).sorted_indices()
+        X = sp.csr_array(X)
+        X = X if X.has_sorted_indices else X.sorted_indices()
     return X.astype(facts.dtype, copy=False), y
 
 

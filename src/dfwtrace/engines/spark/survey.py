@@ -16,7 +16,7 @@ from dfwtrace.engines.spark.dataframe import (
     Reading,
     choose_columns,
     row_place,
-    this_partition,
+    task_context,
     uneven,
 )
 
@@ -55,7 +55,7 @@ def survey(
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        partition = this_partition()
+        partition = task_context().partitionId()
         report = survey_batches(batches, reading, examine, partition)
         columns = [pa.array([partition], pa.int32()), pa.array([pickle.dumps(report)], pa.binary())]
         yield pa.RecordBatch.from_arrays(columns, ["partition", "report"])
