@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dfwtrace.engines import TreeSum
-from dfwtrace.engines.resident.topology import DRIVER, parents
+from dfwtrace.engines.resident.connections import DRIVER, parents
 
 FloatArray = npt.NDArray[np.float64]
 _BYTES_IN_NUMBER = 8

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dfwtrace.engines import LocalWorkers, blas, single_threaded_blas
+from dfwtrace.engines import LocalWorkers, local, single_threaded_blas
 
 pytestmark = pytest.mark.skipif(not threadpool_info(), reason="no BLAS whose threads can be told")
 
@@ -72,7 +72,7 @@ def test_workers_may_be_collected_while_another_takes_hold() -> None:
     workers = [LocalWorkers(None, [0], shard_rows=[1])]
 
     def collect() -> None:
-        with blas._lock:
+        with local._lock:
             workers.clear()  # and what it held is given up
 
     thread = threading.Thread(target=collect, daemon=True)

@@ -1,4 +1,4 @@
-"""The in-process engine: logical shards on a pool of threads."""
+"""The in-process engine: logical shards on a pool of threads, each with one BLAS thread."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
+
+import scipy.linalg  # noqa: F401  # brings a BLAS of its own, which a limit set before would miss
+import threadpoolctl
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.data.rows import ArrayRows
 from dfwtrace.data.shards import split_rows
 from dfwtrace.engines.base import Args, Cost, Workers
-from dfwtrace.engines.blas import limit_blas, unlimit_blas
 from dfwtrace.engines.tree import TreeSum
 from dfwtrace.validation import check_count
 
-# Handing work to a thread costs more than it saves below so much data for each.
+# Handing work to a thread costs more than it saves below this much data for each.
 _BYTES_FOR_A_THREAD = 1 << 19
+# Of the limit to one BLAS thread. Reentrant: a garbage collection under it may end another hold.
+_lock = threading.RLock()
+_holders = 0
+_limits: threadpoolctl.threadpool_limits | None = None
 
 
 class LocalEngine:
@@ -59,10 +66,9 @@ class LocalEngine:
 
 
 class ShardStates:
-    """Shards of this process, their states, and the threads that run a program on them.
+    """Shards of this process, from `first` on of all `n_shards`, their states and their threads.
 
-    Of all `n_shards` shards, those from `first` on are here; by default, all are. `n_jobs` threads
-    include the calling one. `seconds` is what the last call took.
+    `n_jobs` threads include the calling one. `seconds` is what the last call took.
     """
 
     def __init__(
@@ -73,39 +79,29 @@ class ShardStates:
         first: int = 0,
         n_shards: int | None = None,
     ) -> None:
-        self.seconds = 0.0
-        self.first = first
+        self.seconds, self.first = 0.0, first
         self._n_shards = len(shards) if n_shards is None else n_shards
         self._program = program
-        self._shards = list(shards)
-        self._states: list[Any] = list(shards)
-        self._n_jobs = min(n_jobs, len(self._shards))
-        helpers = self._n_jobs - 1  # beside the thread that calls
-        self._pool = ThreadPoolExecutor(helpers, "dfwtrace") if helpers else None
+        self._shards, self._states = list(shards), list(shards)
+        self._helpers = min(n_jobs, len(shards)) - 1  # beside the thread that calls
+        self._pool = ThreadPoolExecutor(self._helpers, "dfwtrace") if self._helpers > 0 else None
         # One BLAS thread a shard: shards run side by side, and bits do not depend on n_jobs.
-        limit_blas()
-        self._unlimit = weakref.finalize(self, unlimit_blas)  # also if nobody calls `close`
+        _hold_blas()
+        self._release = weakref.finalize(self, _release_blas)  # also if nobody calls `close`
 
-    def build(self, method: str, args: Args) -> None:
+    def change(self, method: str, args: Args, build: bool) -> None:
         run = getattr(self._program, method)
-        reuses = getattr(self._program, "reuses_memory", False)
+        reuses = build and getattr(self._program, "reuses_memory", False)
 
-        def rebuild(j: int) -> None:
+        def make(j: int) -> None:
             if reuses:
                 self._states[j] = run(self._shards[j], *args, old=self._states[j])
                 return
-            self._states[j] = None  # frees the old state's memory before the new one is made
-            self._states[j] = run(self._shards[j], *args)
+            if build:
+                self._states[j] = None  # frees the old state's memory before the new one is made
+            self._states[j] = run(self._shards[j] if build else self._states[j], *args)
 
-        self._each(rebuild)
-
-    def apply(self, method: str, args: Args) -> None:
-        run = getattr(self._program, method)
-
-        def change(j: int) -> None:
-            self._states[j] = run(self._states[j], *args)
-
-        self._each(change)
+        self._each(make)
 
     def partial_sum(self, method: str, args: Args) -> TreeSum:
         """The sum over the shards that are here, as far as they are neighbours in the tree."""
@@ -123,7 +119,7 @@ class ShardStates:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-        self._unlimit()
+        self._release()
         self._states, self._shards = [], []
 
     def _each(self, work: Callable[[int], None]) -> None:
@@ -144,18 +140,18 @@ class ShardStates:
         lock, stop = threading.Lock(), threading.Event()
 
         def take() -> None:
-            while not (stop.is_set() or interrupt.noted):
-                with lock:
-                    j = next(left, None)
-                if j is None:
-                    return
-                try:
+            try:
+                while not (stop.is_set() or interrupt.noted):
+                    with lock:
+                        j = next(left, None)
+                    if j is None:
+                        return
                     work(j)
-                except BaseException:
-                    stop.set()
-                    raise
+            except BaseException:
+                stop.set()
+                raise
 
-        others = [pool.submit(take) for _ in range(self._n_jobs - 1)]
+        others = [pool.submit(take) for _ in range(self._helpers)]
         try:
             take()
         finally:  # after an error, no thread may go on with states that nobody will read
@@ -167,23 +163,10 @@ class ShardStates:
 
 
 class DeferredInterrupt:
-    """Within the block, the first Ctrl-C is only `noted`; it is raised at the block's end.
+    """Within the block, the first Ctrl-C is only `noted` (and raised at its end), not the second.
 
     Python raises KeyboardInterrupt between any two instructions, also while a thread pool holds one
-    of its locks, which nobody would then release. A second Ctrl-C is raised at once. In threads
-    other than the main one, which no signal reaches, and where Ctrl-C is not Python's, nothing is
-    done.
-
-    Examples
-    --------
-    >>> try:
-    ...     with DeferredInterrupt() as interrupt:
-    ...         os.kill(os.getpid(), signal.SIGINT)
-    ...         print("still here", interrupt.noted)
-    ... except KeyboardInterrupt:
-    ...     print("interrupted")
-    still here True
-    interrupted
+    of its locks, which nobody would then release. Signals reach the main thread only.
     """
 
     noted = False
@@ -226,18 +209,13 @@ class LocalWorkers(Workers):
     def close(self) -> None:
         self._shards.close()
 
-    def _build(self, method: str, args: Args) -> None:
-        self._shards.build(method, args)
-        self.cost = Cost(compute=self._shards.seconds)
-
-    def _apply(self, method: str, args: Args) -> None:
-        self._shards.apply(method, args)
+    def _change(self, method: str, args: Args, build: bool) -> None:
+        self._shards.change(method, args, build)
         self.cost = Cost(compute=self._shards.seconds)
 
     def _sum(self, method: str, args: Args) -> FloatArray:
         total = self._shards.partial_sum(method, args)
-        compute = max(0.0, self._shards.seconds - total.seconds)
-        self.cost = Cost(compute=compute, reduce=total.seconds)
+        self.cost = Cost(0, max(0.0, self._shards.seconds - total.seconds), 0.0, total.seconds)
         return total.result()
 
     def _gather(self, method: str, args: Args) -> list[FloatArray]:
@@ -247,12 +225,49 @@ class LocalWorkers(Workers):
 
 
 def threads_for(n_bytes: int, n_jobs: int) -> int:
-    """Of `n_jobs` threads, those that are worth their trouble with so much data."""
+    """Of `n_jobs` threads, those that are worth their trouble with this much data."""
     return min(n_jobs, 1 + n_bytes // _BYTES_FOR_A_THREAD)
 
 
 def _usable_cores() -> int:
-    """Processors that this process may use, where the system can say."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Limit BLAS to one thread: the bits of a product then do not depend on the machine's cores."""
+    _hold_blas()
+    try:
+        yield
+    finally:
+        _release_blas()
+
+
+def _hold_blas() -> None:
+    """The limit is the process's, so runs share it: the first sets it, the last restores it."""
+    global _holders, _limits
+    with _lock:
+        if _holders == 0:
+            _take_control()
+            _limits = threadpoolctl.threadpool_limits(limits=1, user_api="blas")
+        _holders += 1
+
+
+def _release_blas() -> None:
+    global _holders, _limits
+    with _lock:
+        _holders -= 1
+        if _holders == 0 and _limits is not None:
+            _take_control()
+            _limits.restore_original_limits()
+            _limits = None
+            _take_control()  # and leave it to whoever comes next
+
+
+def _take_control() -> None:
+    """Let this thread set the limit: threadpoolctl 3.8 ignores all threads but the first."""
+    openblas = getattr(threadpoolctl, "OpenBLASController", None)
+    if openblas is not None and hasattr(openblas, "clear_controlling_thread"):
+        openblas.clear_controlling_thread(force=True)

@@ -14,15 +14,11 @@ _log = logging.getLogger("dfwtrace")
 
 
 class WorkersLostError(Exception):
-    """A worker raised, vanished, fell silent or took too long: all are to be started again.
-
-    `traceback` is the worker's own, where there is one.
-    """
+    """A worker raised (`traceback`), vanished, fell silent or took too long: start all again."""
 
     def __init__(self, what: str, traceback: str | None = None) -> None:
         super().__init__(what)
-        self.what = what
-        self.traceback = traceback
+        self.what, self.traceback = what, traceback
 
 
 class UnreachableError(ConnectionError):
@@ -49,12 +45,8 @@ class Restarts:
                 self._abandon()
                 self._raise_if_hopeless(lost)
                 self.count += 1
-                _log.warning(
-                    "%s; starting the workers again (%d of %d restarts)",
-                    lost.what,
-                    self.count,
-                    self._limit,
-                )
+                again = f"starting the workers again ({self.count} of {self._limit} restarts)"
+                _log.warning("%s; %s", lost.what, again)
             except BaseException:
                 self._abandon()
                 raise
@@ -72,9 +64,8 @@ class Restarts:
         if lost.traceback and lost.traceback == self._last_traceback:
             raise WorkerError(f"{lost.what}, twice in the same way.{details}") from lost
         if self.count >= self._limit:
-            raise WorkerError(
-                f"{lost.what}, after {self.count} restarts (max_restarts).{details}"
-            ) from lost
+            end = f"after {self.count} restarts (max_restarts)"
+            raise WorkerError(f"{lost.what}, {end}.{details}") from lost
         self._last_traceback = lost.traceback
 
 

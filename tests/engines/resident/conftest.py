@@ -12,7 +12,7 @@ from tests.engines.resident.machine import eventually, open_sockets, our_threads
 from tests.engines.resident.programs import make_shards
 from tests.engines.resident.roles import Assembly, Impostor
 
-from dfwtrace.engines.resident import connections, heartbeat, links
+from dfwtrace.engines.resident import connections, links, worker
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,7 +36,7 @@ def nothing_left_behind(process_server: None) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same behaviour sooner: no test asserts how long anything took."""
-    monkeypatch.setattr(heartbeat, "INTERVAL", 0.1)
+    monkeypatch.setattr(worker, "INTERVAL", 0.1)
     monkeypatch.setattr(links, "GRACE", 1.0)
 
 

@@ -13,13 +13,10 @@ from typing import Any
 
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
 from dfwtrace.engines.recovery import WorkersLostError
-from dfwtrace.engines.resident import heartbeat as heartbeat_module
 from dfwtrace.engines.resident import worker
-from dfwtrace.engines.resident.connections import Listener, new_secret
-from dfwtrace.engines.resident.topology import JoinInfo
+from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
 from dfwtrace.engines.resident.wire import Frame, receive_shards, shard_payloads
-from dfwtrace.engines.resident.worker_group import WorkerGroup
-from dfwtrace.engines.resident.workers import ResidentWorkers
+from dfwtrace.engines.resident.worker_group import ResidentWorkers, WorkerGroup
 
 HOST = "127.0.0.1"
 # A server process that has everything imported: a worker is then a fork away.
@@ -32,7 +29,7 @@ PROCESSES.set_forkserver_preload(
 def serve_rows(info: JoinInfo, index: int, program: Any, heartbeat: float, cores: int = 1) -> None:
     """Be a worker that gets its rows from the driver."""
     first, last = shard_bounds(info.n_shards, info.n_workers)[index]
-    heartbeat_module.INTERVAL = heartbeat
+    worker.INTERVAL = heartbeat
 
     def load(next_frame: Callable[[], Frame]) -> list[Shard]:
         if hasattr(program, "load"):

@@ -12,7 +12,7 @@ from tests.engines.resident.groups import GroupEngine
 from tests.engines.resident.programs import Products, make_shards
 
 from dfwtrace.engines.resident import connections, worker
-from dfwtrace.engines.resident.topology import VERSION, JoinInfo
+from dfwtrace.engines.resident.connections import VERSION, JoinInfo
 from dfwtrace.engines.resident.wire import Kind, Value, pack, receive, send, tune
 from dfwtrace.engines.resident.worker_group import WorkerGroup
 

@@ -10,13 +10,13 @@ import pytest
 from tests.engines.resident.machine import eventually, our_threads
 from tests.engines.resident.programs import burn
 
-from dfwtrace.engines.resident import heartbeat
-from dfwtrace.engines.resident.heartbeat import Heartbeat
+from dfwtrace.engines.resident import worker
+from dfwtrace.engines.resident.worker import Heartbeat
 
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
+    monkeypatch.setattr(worker, "INTERVAL", 0.02)
 
 
 def silent(stalled: float) -> None:

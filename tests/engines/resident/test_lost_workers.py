@@ -25,8 +25,8 @@ from dfwtrace.engines.resident import links
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "SILENCE", 4.0)
-    monkeypatch.setattr(links, "STALL", 3.0)
+    monkeypatch.setattr(links, "SILENCE", 3.0)
+    monkeypatch.setattr(links, "STALL", 2.0)
 
 
 def name_of(engine: GroupEngine, index: int) -> str:
@@ -64,12 +64,20 @@ def test_a_lost_worker_changes_nothing(
     assert caplog.text.count("hangs") == (5 if action == "hang" else 0)
 
 
-@pytest.mark.parametrize("action", ["raise", "kill", "stop", "hang"])
+# The last worker, the first, and leaves; those that are silent are waited for at the same time.
+@pytest.mark.parametrize(
+    "cases",
+    [
+        [("raise", 1, 4), ("raise", 2, 0), ("kill", 2, 4), ("kill", 16, 4)],
+        [("stop", 1, 4), ("stop", 2, 0), ("hang", 2, 4), ("hang", 16, 4)],
+    ],
+    ids=["gone", "silent"],
+)
 def test_a_lost_worker_is_named_wherever_it_hangs(
-    tmp_path: Path, impatient: None, action: str
+    tmp_path: Path, impatient: None, cases: list[tuple[str, int, int]]
 ) -> None:
-    def lose(case: tuple[int, int]) -> None:
-        fan_in, victim = case
+    def lose(case: tuple[str, int, int]) -> None:
+        action, fan_in, victim = case
         flags = tmp_path / f"{fan_in}-{victim}"
         flags.mkdir()
         engine = GroupEngine(5, 5, fan_in, job=ProcessJob, max_restarts=0)
@@ -83,7 +91,7 @@ def test_a_lost_worker_is_named_wherever_it_hangs(
             assert f"LookupError: shard {victim} is broken" in str(caught.value)
         workers.close()
 
-    side_by_side(lose, [(1, 4), (2, 0), (2, 4), (16, 4)])  # the last, the first, leaves
+    side_by_side(lose, cases)
 
 
 def test_one_who_computes_and_one_who_waits_for_it_are_not_lost(

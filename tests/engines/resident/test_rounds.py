@@ -15,7 +15,7 @@ from tests.engines.resident.roles import Impostor, Team, answer
 from dfwtrace.engines.base import WorkerError
 from dfwtrace.engines.resident import worker, worker_group
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, receive
-from dfwtrace.engines.resident.workers import ResidentWorkers
+from dfwtrace.engines.resident.worker_group import ResidentWorkers
 
 
 def test_replies_are_added_along_the_tree_in_any_order_of_arrival(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dfwtrace.engines.resident.topology import DRIVER, JoinInfo, parents
+from dfwtrace.engines.resident.connections import DRIVER, JoinInfo, parents
 
 TREES = st.tuples(st.integers(1, 200), st.integers(1, 40))
 

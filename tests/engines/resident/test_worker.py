@@ -14,8 +14,8 @@ from tests.engines.resident.groups import GroupEngine
 from tests.engines.resident.programs import Products, make_shards
 from tests.engines.resident.roles import Host, Impostor, closed
 
-from dfwtrace.engines.resident import heartbeat, worker
-from dfwtrace.engines.resident.topology import VERSION
+from dfwtrace.engines.resident import worker
+from dfwtrace.engines.resident.connections import VERSION
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, receive, send
 
 
@@ -72,7 +72,7 @@ def test_a_worker_whose_driver_goes_away_ends_quietly(host: Host) -> None:
 def test_a_worker_says_that_it_is_alive_until_its_end(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
+    monkeypatch.setattr(worker, "INTERVAL", 0.02)
     errors = host.employ()
     control, link = host.lead()
     beats = [receive(control, 100) for _ in range(5)]
@@ -96,7 +96,7 @@ def beats_until_stalled(control: Any) -> None:
 def test_a_worker_tells_that_its_loading_gets_nowhere(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
+    monkeypatch.setattr(worker, "INTERVAL", 0.02)
     go_on = threading.Event()
 
     def load(_: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_worker_tells_that_its_loading_gets_nowhere(
 def test_a_worker_tells_that_its_work_gets_nowhere(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "INTERVAL", 0.02)
+    monkeypatch.setattr(worker, "INTERVAL", 0.02)
     go_on = threading.Event()
 
     class Waits(Products):

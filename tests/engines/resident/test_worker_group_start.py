@@ -21,7 +21,7 @@ from dfwtrace.data.shards import Shard
 from dfwtrace.engines.base import WorkerError
 from dfwtrace.engines.recovery import WorkersLostError
 from dfwtrace.engines.resident import links, worker
-from dfwtrace.engines.resident.topology import VERSION
+from dfwtrace.engines.resident.connections import VERSION
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, receive, send, shard_payloads
 from dfwtrace.engines.resident.worker_group import WorkerGroup
 

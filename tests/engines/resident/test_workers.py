@@ -23,7 +23,7 @@ from tests.engines.resident.programs import (
 from dfwtrace.engines import Cost
 from dfwtrace.engines.base import RowsChangedError, WorkerError
 from dfwtrace.engines.recovery import WorkersLostError
-from dfwtrace.engines.resident.workers import ResidentWorkers
+from dfwtrace.engines.resident.worker_group import ResidentWorkers
 
 
 @pytest.mark.parametrize("method", ["load", *KINDS])

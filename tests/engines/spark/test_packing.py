@@ -20,6 +20,7 @@ from dfwtrace.engines.base import RowsChangedError
 from dfwtrace.engines.spark import packing
 from dfwtrace.engines.spark.dataframe import choose_columns
 from dfwtrace.engines.spark.packing import assemble, pack, pack_batches
+from dfwtrace.engines.spark.survey import FrameRows
 
 XS = ["float64", "float32", "int64", "sparse", "sparse32"]
 YS = [None, "labels", "numbers", "columns"]
@@ -191,8 +192,8 @@ def pack_partition(
     columns = [pa.array(X.tolist()), pa.array(y.tolist(), pa.list_(pa.int64()))]
     batches = pa.table(columns, names=["x", "y"]).to_batches(max_chunksize=2)
     reading = choose_columns(SCHEMA, "x", "y")
-    ends, keys = np.array([100]), np.array([3])
-    return list(pack_batches(batches, reading, examine, facts, counts, ends, keys, partition))
+    rows = FrameRows(None, reading, examine, facts, tuple(counts))
+    return list(pack_batches(batches, rows, np.array([100]), np.array([3]), partition))
 
 
 def test_a_partition_is_packed_with_the_rows_before_it_counted() -> None:
@@ -247,8 +248,8 @@ def test_a_partition_that_is_not_what_it_was_is_refused() -> None:
     with pytest.raises(RowsChangedError, match="partition 2 had 0 rows and now has more"):
         pack_partition(X, y, facts, [5, 1], 2)
     for examine, message in [
-        (with_targets_gone, "no targets where they had some"),
-        (with_targets_wider, "targets differ in length"),
+        (with_targets_gone, "differ in kind"),
+        (with_targets_wider, "differ in kind"),
         (with_features_wider, "differ in kind"),
         (with_features_sparse, "differ in kind"),
         (with_more_labels, r"W would have to be \(2, 4001\) for it and \(2, 1\) did before"),

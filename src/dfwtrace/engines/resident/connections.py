@@ -7,7 +7,6 @@ have proven that they know the secret.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import queue
@@ -16,18 +15,18 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from importlib.metadata import version
 from typing import NamedTuple
 
+from dfwtrace.data.shards import shard_bounds
 from dfwtrace.engines.recovery import UnreachableError
-from dfwtrace.engines.resident.wire import (
-    Kind,
-    PeerLostError,
-    ProtocolError,
-    Value,
-    receive,
-    tune,
-)
+from dfwtrace.engines.resident import wire
+from dfwtrace.engines.resident.wire import Kind, PeerLostError, Value, hang_up, tune
 
+#: What driver and workers must both have: others might not understand each other.
+VERSION = version("dfwtrace")
+#: The parent of the workers right below the driver.
+DRIVER = -1
 #: Seconds that a handshake may take.
 HANDSHAKE_TIMEOUT = 10.0
 _SIZE = 32  # bytes of a secret, a challenge and an answer
@@ -39,52 +38,77 @@ _PAUSE = 0.05
 _RETRY_SECONDS = 0.2
 
 
+def new_secret() -> bytes:
+    return os.urandom(_SIZE)
+
+
+class JoinInfo(NamedTuple):
+    """What a worker must know to join; it travels with Spark's own task."""
+
+    host: str  # the driver's address, as workers reach it
+    port: int
+    secret: bytes  # of this launch only
+    n_workers: int
+    n_shards: int
+    fan_in: int
+    start_timeout: float  # seconds to join; a worker tries for a quarter of them
+    largest_message: int  # bytes of a frame at the most
+
+    def __repr__(self) -> str:  # the secret stays out of logs
+        return f"JoinInfo({self.host}:{self.port}, {self.n_workers} workers)"
+
+    def shards_of(self, worker: int) -> tuple[int, int]:
+        return shard_bounds(self.n_shards, self.n_workers)[worker]
+
+
+def parents(n_workers: int, fan_in: int) -> list[int]:
+    """The parent of every worker, such as [-1, 0, 0, -1, 3, 3] for 6 workers and a fan-in of 2.
+
+    A subtree is a contiguous range of workers, and so of shards: what it sends up are at most a few
+    nodes of the fixed tree of sums.
+    """
+    parent = [DRIVER] * n_workers
+    subtrees = [(0, n_workers, DRIVER)]
+    while subtrees:
+        first, last, above = subtrees.pop()
+        for a, b in shard_bounds(last - first, min(fan_in, last - first)):
+            parent[first + a] = above
+            if b - a > 1:
+                subtrees.append((first + a + 1, first + b, first + a))
+    return parent
+
+
 class AuthenticationError(ConnectionError):
     """The other side does not know the secret, or took too long."""
 
 
-def new_secret() -> bytes:
-    """A secret for one launch only."""
-    return os.urandom(_SIZE)
-
-
 def accept_handshake(sock: socket.socket, secret: bytes) -> None:
-    """The listener's side of the handshake."""
-    ours = os.urandom(_SIZE)
-    deadline = time.monotonic() + HANDSHAKE_TIMEOUT
-    sock.settimeout(HANDSHAKE_TIMEOUT)
+    ours, deadline = new_secret(), time.monotonic() + HANDSHAKE_TIMEOUT
     sock.sendall(ours)
-    theirs = _receive(sock, deadline)
-    if not hmac.compare_digest(_receive(sock, deadline), _proof(secret, b"caller", ours, theirs)):
-        raise AuthenticationError("the caller does not know the secret")
-    sock.sendall(_proof(secret, b"listener", ours, theirs))
+    both = ours + _receive(sock, deadline)
+    _check(_receive(sock, deadline), secret, "caller", both)
+    sock.sendall(hmac.digest(secret, b"listener" + both, "sha256"))
     sock.settimeout(None)
 
 
 def offer_handshake(sock: socket.socket, secret: bytes) -> None:
-    """The caller's side of the handshake."""
-    ours = os.urandom(_SIZE)
-    deadline = time.monotonic() + HANDSHAKE_TIMEOUT
-    sock.settimeout(HANDSHAKE_TIMEOUT)
-    theirs = _receive(sock, deadline)
-    sock.sendall(ours + _proof(secret, b"caller", theirs, ours))
-    if not hmac.compare_digest(_receive(sock, deadline), _proof(secret, b"listener", theirs, ours)):
-        raise AuthenticationError("the listener does not know the secret")
+    ours, deadline = new_secret(), time.monotonic() + HANDSHAKE_TIMEOUT
+    both = _receive(sock, deadline) + ours
+    sock.sendall(ours + hmac.digest(secret, b"caller" + both, "sha256"))
+    _check(_receive(sock, deadline), secret, "listener", both)
     sock.settimeout(None)
 
 
-def _proof(secret: bytes, side: bytes, listener: bytes, caller: bytes) -> bytes:
-    return hmac.new(secret, side + listener + caller, hashlib.sha256).digest()
+def _check(proof: bytes, secret: bytes, side: str, both: bytes) -> None:
+    if not hmac.compare_digest(proof, hmac.digest(secret, side.encode() + both, "sha256")):
+        raise AuthenticationError(f"the {side} does not know the secret")
 
 
 def _receive(sock: socket.socket, deadline: float) -> bytes:
     """A message of the handshake before the deadline, also if its bytes come one by one."""
     received = b""
     while len(received) < _SIZE:
-        left = deadline - time.monotonic()
-        if left <= 0.0:
-            raise AuthenticationError("the handshake took too long")
-        sock.settimeout(left)
+        sock.settimeout(max(1e-3, deadline - time.monotonic()))
         try:
             piece = sock.recv(_SIZE - len(received))
         except TimeoutError as error:
@@ -168,26 +192,23 @@ class Listener:
             self.trouble = error
             time.sleep(_PAUSE)
             return
+        thread = threading.Thread(
+            target=self._admit, args=(sock, str(address[0])), name="dfwtrace-listener", daemon=True
+        )
         with self._lock:
             if len(self._pending) >= _MAX_PENDING:
                 oldest = next(iter(self._pending))
-                with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread ends
+                hang_up(oldest)  # its thread ends
                 self._pending[oldest] = self._pending.pop(oldest)
-            self._pending[sock] = threading.Thread(
-                target=self._admit,
-                args=(sock, str(address[0])),
-                name="dfwtrace-listener",
-                daemon=True,
-            )
-            self._pending[sock].start()
+            self._pending[sock] = thread
+            thread.start()
 
     def _admit(self, sock: socket.socket, address: str) -> None:
         caller: Caller | None = None
-        with suppress(OSError, ProtocolError):
+        with suppress(OSError, wire.ProtocolError):
             accept_handshake(sock, self._secret)
             sock.settimeout(HANDSHAKE_TIMEOUT)
-            frame = receive(sock, _LARGEST_HELLO)
+            frame = wire.receive(sock, _LARGEST_HELLO)
             if frame.kind == Kind.HELLO:
                 caller = Caller(sock, address, frame.values())
             sock.settimeout(None)
@@ -210,8 +231,7 @@ class Listener:
         with self._lock:  # only now nobody is added any more
             pending = dict(self._pending)
         for sock, thread in pending.items():
-            with suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+            hang_up(sock)
             thread.join()
         for sock in (self._listener, self._wake, self._alarm):
             sock.close()

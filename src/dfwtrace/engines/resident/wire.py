@@ -7,11 +7,12 @@ Shards travel as several such frames. Nothing is ever pickled.
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from enum import IntEnum
-from itertools import accumulate
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -24,8 +25,6 @@ Value = Array | float | int | str
 
 
 class Kind(IntEnum):
-    """What a frame is for."""
-
     HELLO = 1  # a worker says who it is
     TREE = 2  # the driver says where a worker's parent listens
     ROWS = 3  # a piece of a shard's rows
@@ -54,8 +53,6 @@ class PeerLostError(ConnectionError):
 
 
 class Frame(NamedTuple):
-    """A frame as it was received."""
-
     kind: Kind
     sequence: int
     payload: bytearray
@@ -78,34 +75,25 @@ _PIECE_BYTES = 4 << 20
 def pack(kind: Kind, sequence: int, values: Sequence[Value] = ()) -> list[memoryview]:
     """A frame as buffers to send, arrays without a copy."""
     buffers = encode(values)
-    length = sum(len(buffer) for buffer in buffers)
-    return [memoryview(HEADER.pack(length, sequence, kind)), *buffers]
+    return [memoryview(HEADER.pack(sum(map(len, buffers)), sequence, kind)), *buffers]
 
 
 def repack(frame: Frame) -> list[memoryview]:
-    """A frame that was received, to be passed on as it is."""
+    """A frame that was received, to be passed on."""
     header = HEADER.pack(len(frame.payload), frame.sequence, frame.kind)
     return [memoryview(header), memoryview(frame.payload)]
 
 
 def encode(values: Sequence[Value]) -> list[memoryview]:
-    """Values as buffers: one letter for the type, then what `decode` needs to know.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> decode(b"".join(encode(["matvec", 2.5, -3, np.array([1.0, 2.0])])))
-    ['matvec', 2.5, -3, array([1., 2.])]
-    """
+    """Values as buffers: one letter for the type, then what `decode` needs to know."""
     buffers: list[memoryview] = []
     head = bytearray()
     for value in values:
         if isinstance(value, np.ndarray):
             array = value if value.flags.forc else np.ascontiguousarray(value)
             if array.dtype not in _CODES or array.ndim > _MAX_DIMENSIONS:
-                raise TypeError(
-                    f"an array of {array.dtype} and {array.ndim} dimensions cannot be sent."
-                )
+                kind = f"{array.dtype} and {array.ndim} dimensions"
+                raise TypeError(f"an array of {kind} cannot be sent.")
             by_column = not array.flags.c_contiguous
             head += struct.pack("<cBBB", b"a", _CODES[array.dtype], by_column, array.ndim)
             head += struct.pack(f"<{array.ndim}Q", *array.shape)
@@ -128,13 +116,12 @@ def encode(values: Sequence[Value]) -> list[memoryview]:
 def decode(payload: bytes | bytearray) -> list[Value]:
     """The values of a payload; arrays get memory of their own. Refuses what `encode` never made."""
     try:
-        return _decode(memoryview(payload))
-    except (struct.error, ValueError, KeyError, UnicodeDecodeError) as error:
+        return list(_decode(memoryview(payload)))
+    except (struct.error, ValueError, KeyError) as error:
         raise ProtocolError(f"a payload of {len(payload)} bytes makes no sense") from error
 
 
-def _decode(payload: memoryview) -> list[Value]:
-    values: list[Value] = []
+def _decode(payload: memoryview) -> Iterator[Value]:
     at = 0
 
     def take(size: int) -> memoryview:
@@ -143,6 +130,9 @@ def _decode(payload: memoryview) -> list[Value]:
             raise ValueError("cut short")
         at += size
         return payload[at - size : at]
+
+    def counted() -> bytes:
+        return bytes(take(*struct.unpack("<I", take(4))))
 
     while at < len(payload):
         letter = bytes(take(1))
@@ -153,23 +143,19 @@ def _decode(payload: memoryview) -> list[Value]:
             shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
             dtype = _DTYPES[code]
             # Python's numbers do not overflow: a huge shape asks for more bytes than there are.
-            *_, size = accumulate((dtype.itemsize, *shape), int.__mul__)
-            data = take(size)
+            data = take(math.prod((dtype.itemsize, *shape)))
             array = np.empty(shape, dtype, order="F" if by_column else "C")
-            if size:
+            if len(data):
                 (array.T if by_column else array).data.cast("B")[:] = data
-            values.append(array)
+            yield array
         elif letter == b"s":
-            (length,) = struct.unpack("<I", take(4))
-            values.append(bytes(take(length)).decode())
+            yield counted().decode()
         elif letter == b"f":
-            values.append(struct.unpack("<d", take(8))[0])
+            yield struct.unpack("<d", take(8))[0]
         elif letter == b"i":
-            (length,) = struct.unpack("<I", take(4))
-            values.append(int.from_bytes(take(length), "little", signed=True))
+            yield int.from_bytes(counted(), "little", signed=True)
         else:
             raise ValueError("unknown type")
-    return values
 
 
 def tune(sock: socket.socket) -> None:
@@ -178,10 +164,15 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
+def hang_up(sock: socket.socket) -> None:
+    """End both directions of a connection; wakes a thread that uses it."""
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
 def send(sock: socket.socket, buffers: Sequence[memoryview]) -> int:
     """Send all of the buffers on a blocking socket; the number of bytes."""
-    left = [buffer for buffer in buffers if len(buffer)]
-    total = sum(len(buffer) for buffer in left)
+    left, total = _drop(buffers, 0), sum(map(len, buffers))
     while left:
         try:
             left = _drop(left, sock.sendmsg(left[:_MAX_BUFFERS]))
@@ -192,35 +183,28 @@ def send(sock: socket.socket, buffers: Sequence[memoryview]) -> int:
 
 def push(sock: socket.socket, buffers: Sequence[memoryview]) -> list[memoryview]:
     """Send what the socket takes at once; the buffers that are left."""
-    left = [buffer for buffer in buffers if len(buffer)]
-    try:
-        return (
-            _drop(left, sock.sendmsg(left[:_MAX_BUFFERS], [], socket.MSG_DONTWAIT))
-            if left
-            else left
-        )
-    except BlockingIOError:
-        return left
+    left = _drop(buffers, 0)
+    with suppress(BlockingIOError):
+        if left:
+            left = _drop(left, sock.sendmsg(left[:_MAX_BUFFERS], [], socket.MSG_DONTWAIT))
+    return left
 
 
 def _drop(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
     """What is left of the buffers after `sent` bytes."""
-    left = list(buffers)
-    while left and sent >= len(left[0]):
-        sent -= len(left[0])
-        left.pop(0)
-    if left and sent:
-        left[0] = left[0][sent:]
-    return left
+    for i, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [buffer[sent:], *buffers[i + 1 :]]
+        sent -= len(buffer)
+    return []
 
 
 def receive(sock: socket.socket, largest: int) -> Frame:
     """The next frame from a blocking socket, of at most `largest` bytes."""
     reader = FrameReader(largest)
-    while True:
-        frame = reader.read(sock)
-        if frame is not None:
-            return frame
+    while (frame := reader.read(sock)) is None:
+        pass
+    return frame
 
 
 class FrameReader:
@@ -231,9 +215,8 @@ class FrameReader:
         self._begin()
 
     def _begin(self) -> None:
-        self._header: tuple[int, int, Kind] | None = None
-        self._buffer = bytearray(HEADER.size)
-        self._filled = 0
+        self._header: tuple[int, Kind] | None = None
+        self._buffer, self._filled = bytearray(HEADER.size), 0
 
     def read(self, sock: socket.socket, flags: int = 0) -> Frame | None:
         """One receive; the frame, if it is complete now. Raises BlockingIOError like `recv`."""
@@ -250,18 +233,16 @@ class FrameReader:
         if self._header is None:
             length, sequence, kind = cast(tuple[int, int, int], HEADER.unpack(self._buffer))
             if length > self._largest:
-                raise TooLargeError(
-                    f"a message of {length} bytes, where largest_message = {self._largest} is the "
-                    "most"
-                )
+                most = f"largest_message = {self._largest}"
+                raise TooLargeError(f"a message of {length} bytes, where {most} is the most")
             try:
-                self._header = (length, sequence, Kind(kind))
+                self._header = (sequence, Kind(kind))
             except ValueError as error:
                 raise ProtocolError(f"a frame of unknown kind {kind}") from error
             self._buffer, self._filled = bytearray(length), 0
             if length:
                 return None
-        _, sequence, known = self._header
+        sequence, known = self._header
         frame = Frame(known, sequence, self._buffer)
         self._begin()
         return frame
@@ -301,9 +282,8 @@ def receive_shards(next_frame: Callable[[], Frame], count: int) -> list[Shard]:
     for _ in range(count):
         index, n_columns, n_arrays = (cast(int, value) for value in values())
         arrays = dict(_receive_array(values) for _ in range(n_arrays))
-        if "X" in arrays:
-            X = arrays["X"]
-        else:
+        X = arrays.get("X")
+        if X is None:
             X = compressed_rows(arrays["data"], arrays["indices"], arrays["indptr"], n_columns)
         shards.append(Shard(index, X, arrays.get("y")))
     return shards

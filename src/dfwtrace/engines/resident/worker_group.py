@@ -1,4 +1,7 @@
-"""The driver's side: workers join, get their rows, link up to a tree, and answer rounds."""
+"""The driver's side: workers join, get their rows, link up to a tree, and answer rounds.
+
+Lost workers are launched again and brought to where they were.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Protocol, cast
 
-from dfwtrace.engines.base import Args, Cost, WorkerError
+from dfwtrace._typing import FloatArray
+from dfwtrace.engines.base import Args, Cost, WorkerError, Workers
 from dfwtrace.engines.local import DeferredInterrupt
-from dfwtrace.engines.recovery import WorkersLostError
-from dfwtrace.engines.resident import heartbeat, links
-from dfwtrace.engines.resident.connections import Caller, Listener
+from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
+from dfwtrace.engines.resident import connections, links, wire, worker
+from dfwtrace.engines.resident.connections import DRIVER, Caller, JoinInfo, Listener
 from dfwtrace.engines.resident.links import Link, Links, Member
-from dfwtrace.engines.resident.topology import DRIVER, VERSION, JoinInfo, parents
-from dfwtrace.engines.resident.wire import (
-    Frame,
-    FrameReader,
-    Kind,
-    ProtocolError,
-    Value,
-    pack,
-    send,
-)
+from dfwtrace.engines.resident.wire import Kind, Value, pack, send
 from dfwtrace.engines.resident.worker import unpack_reply
-from dfwtrace.engines.tree import Node
+from dfwtrace.engines.tree import Node, TreeSum
 
 _POLL = 0.02
 # Seconds for a worker to be heard that had not even been let in when the job ended.
@@ -45,8 +40,7 @@ Rows = Callable[[int], Iterable[list[Value]]]
 class Job(Protocol):
     """What runs the workers: on Spark, a barrier job."""
 
-    def start(self) -> None:
-        """Begin; called once."""
+    def start(self) -> None: ...
 
     def failure(self) -> Exception | None:
         """What to raise if the job has ended before all workers joined."""
@@ -57,8 +51,81 @@ class Job(Protocol):
     def cancel(self) -> None:
         """End the job, or see that it never begins. May be called again."""
 
-    def join(self, timeout: float) -> bool:
-        """Wait for its end; whether it has ended."""
+    def join(self, timeout: float) -> bool: ...
+
+
+class ResidentWorkers(Workers):
+    """Rounds with resident workers, whatever becomes of them; `launch` starts a group.
+
+    After a loss new workers repeat the logged calls: states built from W would have other bits.
+    """
+
+    def __init__(
+        self, launch: Callable[[], WorkerGroup], max_restarts: int, round_timeout: float | None
+    ) -> None:
+        super().__init__([])
+        self._launch, self._round_timeout = launch, round_timeout
+        self._closed = False
+        self._restarts = Restarts(max_restarts, self._abandon)
+        self._group: WorkerGroup | None = None
+        self._digests: list[bytes] | None = None
+        self.shard_rows = self._restarts.retry(self._ready_group).shard_rows
+
+    @property
+    def restarts(self) -> int:
+        """How often workers were lost and launched again."""
+        return self._restarts.count
+
+    def close(self) -> None:
+        self._closed = True
+        if (group := self._taken_group()) is not None:
+            group.close()
+
+    def _change(self, method: str, args: Args, build: bool) -> None:
+        self._round(Kind.BUILD if build else Kind.APPLY, method, args)
+
+    def _sum(self, method: str, args: Args) -> FloatArray:
+        total = TreeSum(self.n_shards, self._round(Kind.SUM, method, args))
+        self.cost = self.cost._replace(reduce=self.cost.reduce + total.seconds)
+        return total.result()
+
+    def _gather(self, method: str, args: Args) -> list[FloatArray]:
+        nodes = self._round(Kind.GATHER, method, args)
+        return [node.partial for node in sorted(nodes, key=lambda node: node.place)]
+
+    def _round(self, kind: Kind, method: str, args: Args) -> list[Node]:
+        began, self.cost = time.perf_counter(), Cost()
+        nodes = self._restarts.retry(lambda: self._ask(self._ready_group(), kind, method, args))
+        # Whatever else it took, such as to start workers again, was spent waiting.
+        elapsed = time.perf_counter() - began
+        wait = max(0.0, elapsed - self.cost.compute - self.cost.reduce)
+        self.cost = self.cost._replace(wait=wait)
+        return nodes
+
+    def _ask(self, group: WorkerGroup, kind: Kind, method: str, args: Args) -> list[Node]:
+        nodes, cost = group.round(kind, method, args, self._round_timeout)
+        self.cost = Cost.total([self.cost, cost])
+        return nodes
+
+    def _ready_group(self) -> WorkerGroup:
+        """The group, or a new one in the state of the one that was lost."""
+        if self._closed:
+            raise RuntimeError("the workers have been closed.")
+        if self._group is None:
+            self._group = self._launch()
+            self._digests = self._digests or self._group.digests
+            check_same_rows(self._group.digests, self._digests)
+            for k, (method, args) in enumerate(self._log):
+                self._ask(self._group, Kind.APPLY if k else Kind.BUILD, method, args)
+        return self._group
+
+    def _abandon(self) -> None:
+        if (group := self._taken_group()) is not None:
+            group.abandon()
+
+    def _taken_group(self) -> WorkerGroup | None:
+        group, self._group = self._group, None
+        return group
 
 
 class WorkerGroup:
@@ -72,7 +139,7 @@ class WorkerGroup:
         self, info: JoinInfo, listener: Listener, job: Job, rows: Rows | None = None
     ) -> None:
         self._info, self._listener, self._job, self._rows = info, listener, job, rows
-        self._above = parents(info.n_workers, info.fan_in)
+        self._above = connections.parents(info.n_workers, info.fan_in)
         self._links = Links()
         self._senders: list[threading.Thread] = []
         self._sending_error: BaseException | None = None
@@ -83,22 +150,14 @@ class WorkerGroup:
         except BaseException:
             self.abandon()
             raise
-
-    @property
-    def shard_rows(self) -> list[int]:
-        members = self._links.members
-        return [n for i in sorted(members) for n in members[i].rows or []]
-
-    @property
-    def digests(self) -> list[bytes]:
-        """A checksum for each shard."""
-        members = self._links.members
-        return [digest for i in sorted(members) for digest in members[i].digests]
+        members = [member for _, member in sorted(self._links.members.items())]
+        self.shard_rows = [n for member in members for n in member.rows or []]
+        self.digests = [digest for member in members for digest in member.digests]
 
     # How the workers join.
 
     def _assemble(self) -> None:
-        members, tree, n_workers = self._links.members, self._links.links, len(self._above)
+        members, tree, n_workers = self._links.members, self._links.links, self._info.n_workers
         self._job.start()
         self._wait(lambda: len(members) == n_workers, f"of {n_workers} workers came")
         # From here on there are heartbeats: loading may take as long as it takes.
@@ -123,8 +182,7 @@ class WorkerGroup:
             self._links.check()
             if self._sending_error is not None:
                 raise self._sending_error
-            failure = self._job.failure()
-            if failure is not None:
+            if (failure := self._job.failure()) is not None:
                 self._hear_last_words()
                 raise failure
             now = time.monotonic()
@@ -149,20 +207,15 @@ class WorkerGroup:
             if self._links.members and not self._links.any_open:
                 return
 
-    def _time_out(self, wanted: str) -> None:
-        """Trying again would take as long and end the same."""
-        members, tree = self._links.members, self._links.links
-        count = len(members if len(members) < len(self._above) else tree)
-        trouble = self._listener.trouble
-        raise WorkerError(
-            f"{count} {wanted} within {self._info.start_timeout:g} s (start_timeout): "
-            + (
-                f"the driver could not let more in ({trouble})."
-                if trouble is not None
-                else f"has the cluster {self._info.n_workers} free slots, and can the executors "
-                f"reach {self._info.host}:{self._info.port}?"
-            )
-        )
+    def _time_out(self, wanted: str) -> None:  # trying again would end the same
+        members, tree, info = self._links.members, self._links.links, self._info
+        count = len(members if len(members) < info.n_workers else tree)
+        slots, here = f"{info.n_workers} free slots", f"{info.host}:{info.port}"
+        why = f"has the cluster {slots}, and can the executors reach {here}?"
+        if self._listener.trouble is not None:
+            why = f"the driver could not let more in ({self._listener.trouble})."
+        limit = f"within {info.start_timeout:g} s (start_timeout)"
+        raise WorkerError(f"{count} {wanted} {limit}: {why}")
 
     def _let_in(self) -> None:
         with DeferredInterrupt(), suppress(queue.Empty):  # Ctrl-C must not lose a caller
@@ -170,48 +223,34 @@ class WorkerGroup:
 
     def _welcome(self, caller: Caller) -> None:
         """Know a caller as a worker, or as the link of one that is known; drop all others."""
-        reader = FrameReader(self._info.largest_message)
-        index = caller.hello[0] if caller.hello else None
+        index, members = caller.hello[0] if caller.hello else None, self._links.members
+        said = [type(value) for value in caller.hello[1:]]
+        linked = any(link.index == index for link in self._links.links)
         if not isinstance(index, int) or not 0 <= index < self._info.n_workers:
             caller.sock.close()
-        elif [type(said) for said in caller.hello[1:]] == [str, int, int, str] and (
-            index not in self._links.members
-        ):
-            self._admit(index, caller, reader)
-        elif len(caller.hello) == 1 and self._may_link(index):
+        elif said == [str, int, int, str] and index not in members:
+            self._admit(index, caller)
+        elif not (said or linked) and index in members and self._above[index] == DRIVER:
+            reader = wire.FrameReader(self._info.largest_message)
             self._links.add_link(Link(index, caller.sock, reader))
         else:
             caller.sock.close()
 
-    def _admit(self, index: int, caller: Caller, reader: FrameReader) -> None:
-        _, host, pid, port, version = caller.hello
-        where = f"worker {index} ({host}, process {cast(int, pid) % 2**32})"
+    def _admit(self, index: int, caller: Caller) -> None:
+        _, host, pid, port, version = cast(tuple[int, str, int, int, str], caller.hello)
+        where = f"worker {index} ({host}, process {pid % 2**32})"
         first, last = self._info.shards_of(index)
-        n_shards, now = last - first, time.monotonic()
+        reader, now = wire.FrameReader(self._info.largest_message), time.monotonic()
         self._links.add_member(
-            Member(
-                index, where, caller.address, cast(int, port), n_shards, caller.sock, reader, now
-            )
+            Member(index, where, caller.address, port, last - first, caller.sock, reader, now)
         )
-        if version != VERSION:  # they might not understand each other
-            raise WorkerError(
-                f"{where} has dfwtrace {version} and the driver {VERSION}: install the same "
-                "version on the cluster."
-            )
+        if version != (ours := connections.VERSION):
+            both = f"{where} has dfwtrace {version} and the driver {ours}"
+            raise WorkerError(f"{both}: install the same version on the cluster.")
         if self._rows is not None:
             self._send_rows(caller, self._rows(index))
 
-    def _may_link(self, index: int) -> bool:
-        """Whether a worker is right below the driver and has no link yet."""
-        return (
-            index in self._links.members
-            and self._above[index] == DRIVER
-            and all(link.index != index for link in self._links.links)
-        )
-
     def _send_rows(self, caller: Caller, payloads: Iterable[list[Value]]) -> None:
-        """Send a worker its rows, in a thread of its own."""
-
         def run() -> None:
             try:
                 for payload in payloads:
@@ -226,7 +265,6 @@ class WorkerGroup:
         sender.start()
 
     def _send_parent(self, member: Member) -> None:
-        """Say where a worker's parent listens."""
         parent = self._links.members.get(self._above[member.index])
         here = (self._info.host, self._info.port)
         host, port = here if parent is None else (parent.address, parent.port)
@@ -243,7 +281,7 @@ class WorkerGroup:
         """Ask all workers; the nodes that they answer with, in the order of arrival."""
         began = time.perf_counter()
         request = pack(kind, self._sequence + 1, [method, *args])
-        size = sum(len(buffer) for buffer in request)
+        size = sum(map(len, request))
         if size > self._info.largest_message:
             raise ValueError(
                 f"largest_message must be at least {size} bytes for the arguments of {method}, "
@@ -251,30 +289,28 @@ class WorkerGroup:
             )
         self._sequence += 1
         self._busy = True
-        wire = len(self._links.links) * size
-        for link in self._links.links:
-            self._links.ask(link, request)
-        compute = reduce = 0.0
+        self._links.ask(request)
+        total, compute, reduce = len(self._links.links) * size, 0.0, 0.0
         nodes: list[Node] = []
         for link, reply in self._replies(method, timeout):
             at = time.perf_counter()
             try:
                 slowest, below, theirs = unpack_reply(reply, self._sequence)
-            except ProtocolError as error:
+            except wire.ProtocolError as error:
                 raise WorkersLostError(f"{self._links.where(link)} sent {error}") from error
-            compute, wire = max(compute, slowest), wire + below
+            compute, total = max(compute, slowest), total + below
             nodes += theirs
             reduce += time.perf_counter() - at
         self._busy = False
         elapsed = time.perf_counter() - began
-        return nodes, Cost(wire, compute, max(0.0, elapsed - compute - reduce), reduce)
+        return nodes, Cost(total, compute, max(0.0, elapsed - compute - reduce), reduce)
 
-    def _replies(self, method: str, timeout: float | None) -> Iterator[tuple[Link, Frame]]:
+    def _replies(self, method: str, timeout: float | None) -> Iterator[tuple[Link, wire.Frame]]:
         due = set(self._links.links)
         self._links.restart_clocks()
         deadline = None if timeout is None else time.monotonic() + timeout
         while due:
-            for link, frame in self._links.listen(heartbeat.INTERVAL):
+            for link, frame in self._links.listen(worker.INTERVAL):
                 if link not in due:
                     where = self._links.where(link)
                     raise WorkersLostError(f"{where} sent a reply that nobody asked for")
@@ -283,15 +319,12 @@ class WorkerGroup:
             self._links.check()
             if due and deadline is not None and time.monotonic() > deadline:
                 late = ", ".join(sorted(self._links.where(link) for link in due))
-                raise WorkersLostError(
-                    f"{late}, or workers below: no answer to {method} within {timeout:g} s "
-                    "(round_timeout)"
-                )
+                missing = f"no answer to {method} within {timeout:g} s (round_timeout)"
+                raise WorkersLostError(f"{late}, or workers below: {missing}")
 
     # The end.
 
     def close(self) -> None:
-        """Stop the workers, and see that they do."""
         try:
             if not self._busy and self._stop():
                 self._disconnect()

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, Matrix
+from dfwtrace._typing import Array, Data, Matrix
 from dfwtrace.validation import describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import TaskContext
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 #: Says where a row of a batch is, for error messages.
 Place = Callable[[int], str]
-#: Columns of numbers, or one column of arrays or of MLlib vectors.
-ColumnKind = Literal["numbers", "array", "vector"]
 
 _NUMBERS = ("float", "double", "tinyint", "smallint", "int", "bigint", "boolean")
 _NAMES_LISTED = 20
+# More classes than this are taken for the targets of a regression.
+_MOST_CLASSES = 100_000
 
 
 class BadRowsError(ValueError):
@@ -37,7 +38,7 @@ class Source:
 
     argument: str  # that named the columns
     names: tuple[str, ...]
-    kind: ColumnKind
+    kind: str  # "numbers" of one or more columns, or one column of an "array" or a "vector" each
     slots: tuple[int, ...]  # the places of the columns in the batches that are read
     alone: bool  # one column of numbers was named by itself and not in a list
 
@@ -56,8 +57,8 @@ class Source:
         if self.kind == "vector":
             return columns[0].vectors()
         if self.kind == "array":
-            return columns[0].arrays()
-        if len(columns) == 1:
+            return columns[0].rectangle(columns[0].cells)
+        if len(columns) == 1:  # without a copy
             return columns[0].numbers()[:, None]
         return np.column_stack([column.numbers() for column in columns])
 
@@ -72,11 +73,8 @@ class Reading:
     positions: tuple[int, ...]  # their places in the DataFrame
 
     def select(self, frame: DataFrame) -> DataFrame:
-        """The columns that are read, and only these.
-
-        They are picked by place and get plain names: a name with a dot, a backtick or a twin that
-        differs in case only is trouble for Spark, and `mapInArrow` does not quote names.
-        """
+        # Picked by place and with plain names: one with a dot, a backtick or a twin that differs
+        # in case only is trouble for Spark, and `mapInArrow` does not quote names.
         plain = frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
         return plain.select(*[f"c{i}" for i in self.positions])
 
@@ -85,9 +83,8 @@ class Reading:
     ) -> tuple[Matrix, Array | None]:
         """X and y of a batch of the columns `names`, in Arrow's own memory where it allows that.
 
-        X is float32 or float64 as stored, whole numbers are int64; it is a csr_array if any row is
-        a sparse vector, and may be read-only. y has the shape (n,) if one column of numbers was
-        named, else (n, m). Raises BadRowsError.
+        Floats are as stored, whole numbers int64. X is a csr_array if any row is a sparse vector; y
+        has the shape (n,) if one column of numbers was named, else (n, m).
         """
         X = self.features.read(batch, place)
         if self.label is None:
@@ -104,115 +101,98 @@ class Reading:
         start = 0
         for batch in batches:
             if batch.num_rows:
-                X, y = self.read(batch, partial(row_place, partition, start))
-                yield start, X, y
+                yield start, *self.read(batch, partial(row_place, partition, start))
                 start += batch.num_rows
 
 
 def row_place(partition: int, start: int, row: int = 0) -> str:
-    """A row of a DataFrame, for error messages."""
     return f"row {start + row} of partition {partition}"
 
 
-def this_partition() -> int:
-    """The partition that this Spark task works on."""
+def task_context() -> TaskContext:
+    """That of the Spark task which calls this."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    assert context is not None  # this is called within a task
-    return int(context.partitionId())
+    assert context is not None
+    return context
 
 
 def uneven(
     argument: str, name: str, width: int, place: str, other: int, elsewhere: str
 ) -> BadRowsError:
-    """The refusal of rows that differ in length."""
     return BadRowsError(
         f"{argument} must have as many numbers in every row, but column {name!r} has {width} in "
         f"{place} and {other} in {elsewhere}."
     )
 
 
-def choose_columns(schema: StructType, features: Any, label: Any) -> Reading:
+def choose_columns(schema: StructType, features: object, label: object) -> Reading:
     """Check the names of the columns against a DataFrame's schema.
 
     `features` is a column of arrays, of MLlib vectors or of numbers, or a list of columns of
     numbers, "features" by default; `label` is the same for the targets, none by default.
     """
-    wanted = "features" if features is None else features
-    sides = [_named("features", wanted)] + ([] if label is None else [_named("label", label)])
-    names = tuple(dict.fromkeys(name for _, side, _ in sides for name in side))
-    sources = []
-    for argument, side, listed in sides:
-        kinds = [_kind(argument, name, _look_up(argument, name, schema), listed) for name in side]
-        slots = tuple(names.index(name) for name in side)
-        alone = not listed and kinds[0] == "numbers"
-        sources.append(Source(argument, side, kinds[0], slots, alone))
-    positions = tuple(schema.names.index(name) for name in names)
-    return Reading(sources[0], sources[1] if len(sources) > 1 else None, names, positions)
+    wanted = {"features": "features" if features is None else features, "label": label}
+    sides = {side: _named(side, value) for side, value in wanted.items() if value is not None}
+    names = tuple(dict.fromkeys(name for side in sides.values() for name in side))
+    sources: dict[str, Source] = {}
+    for side, columns in sides.items():
+        listed = not isinstance(wanted[side], str)
+        kind, *_ = [_kind(side, name, schema, listed) for name in columns]
+        slots = tuple(map(names.index, columns))
+        sources[side] = Source(side, columns, kind, slots, not listed and kind == "numbers")
+    positions = tuple(map(schema.names.index, names))
+    return Reading(sources["features"], sources.get("label"), names, positions)
 
 
-def _named(argument: str, value: Any) -> tuple[str, tuple[str, ...], bool]:
-    """An argument, the names that it gives, and whether they came in a list."""
+def _named(argument: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
-        return argument, (value,), False
+        return (value,)
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise TypeError(
             f"{argument} must be the name of a column or a list of names, got {describe(value)}."
         )
     if not value:
         raise ValueError(f"{argument} must name at least one column, got an empty list.")
-    for i, name in enumerate(value):
-        if name in value[:i]:
-            raise ValueError(f"{argument} must name each column once, but has {name!r} twice.")
-    return argument, tuple(value), True
+    if twice := [name for i, name in enumerate(value) if name in value[:i]]:
+        raise ValueError(f"{argument} must name each column once, but has {twice[0]!r} twice.")
+    return tuple(value)
 
 
-def _look_up(argument: str, name: str, schema: StructType) -> DataType:
-    count = schema.names.count(name)
-    if count == 1:
-        return schema.fields[schema.names.index(name)].dataType
-    if count > 1:
-        raise ValueError(
-            f"{argument} names the column {name!r}, but the DataFrame has {count} of that name."
-        )
-    if name.partition(".")[0] in schema.names:
-        hint = "a field of a struct has to be selected as a column first"
-    elif len(schema.names) <= _NAMES_LISTED:
-        hint = f"it has {', '.join(map(repr, schema.names)) or 'no columns'}"
-    else:
-        hint = f"it has {len(schema.names)} others"
-    raise ValueError(
-        f"{argument} names the column {name!r}, which the DataFrame does not have: {hint}."
-    )
-
-
-def _kind(argument: str, name: str, kind: DataType, listed: bool) -> ColumnKind:
+def _kind(argument: str, name: str, schema: StructType, listed: bool) -> str:
     from pyspark.sql.types import ArrayType, DecimalType, UserDefinedType
 
+    names = schema.names
+    if names.count(name) != 1:
+        fault = "which the DataFrame does not have: "
+        if name in names:
+            fault = f"but the DataFrame has {names.count(name)} of that name"
+        elif name.partition(".")[0] in names:
+            fault += "a field of a struct has to be selected as a column first"
+        elif len(names) <= _NAMES_LISTED:
+            fault += f"it has {', '.join(map(repr, names)) or 'no columns'}"
+        else:
+            fault += f"it has {len(names)} others"
+        raise ValueError(f"{argument} names the column {name!r}, {fault}.")
+    kind = schema.fields[names.index(name)].dataType
     if kind.simpleString() in _NUMBERS:
         return "numbers"
-    numbers: DataType = kind
-    if isinstance(kind, ArrayType):
-        numbers = kind.elementType
-        if not listed and numbers.simpleString() in _NUMBERS:
-            return "array"
+    inner = kind.elementType if isinstance(kind, ArrayType) else kind
+    array = inner.simpleString() in _NUMBERS
     # Both pyspark.ml.linalg and pyspark.mllib.linalg have one; neither is worth importing for this.
     vector = isinstance(kind, UserDefinedType) and type(kind).__name__ == "VectorUDT"
-    if vector and not listed:
-        return "vector"
+    if (array or vector) and not listed:
+        return "array" if array else "vector"
     wanted = "columns of numbers" if listed else "a column of numbers, of arrays or of vectors"
-    advice = ""
-    if isinstance(numbers, DecimalType):
-        advice = ": cast it to double"
-    elif listed and (vector or numbers.simpleString() in _NUMBERS):
+    advice = ": cast it to double" if isinstance(inner, DecimalType) else ""
+    if array or vector:
         advice = ": name it by itself, not in a list"
     type_name = "a vector" if vector else kind.simpleString()
     raise TypeError(f"{argument} must name {wanted}, but column {name!r} is {type_name}{advice}.")
 
 
-@dataclass(frozen=True)
-class _Cells:
+class _Cells(NamedTuple):
     """One column of a batch, with its names for error messages."""
 
     cells: pa.Array
@@ -224,42 +204,39 @@ class _Cells:
         self._refuse_null(self.cells)
         return self._finite(_widened(self.cells))
 
-    def arrays(self) -> Array:
-        self._refuse_null(self.cells)
-        return self._rectangle(self.cells)
-
     def vectors(self) -> Matrix:
         """The struct behind VectorUDT: type (0 sparse, 1 dense), size, indices and values."""
         self._refuse_null(self.cells)
         kinds, sizes, indices, values = (self.cells.field(i) for i in range(4))
         dense = kinds.to_numpy() == 1
         if dense.all():
-            return self._rectangle(values)
-        bounds, data = _bounds(values), _inner(values).to_numpy()
-        lengths, columns = np.diff(bounds), _inner(indices).to_numpy()
+            return self.rectangle(values)
+        bounds, data = _bounds(values), values.flatten().to_numpy()
+        lengths, columns = np.diff(bounds), indices.flatten().to_numpy()
         widths = np.where(dense, lengths, sizes.fill_null(0).to_numpy())
         self._refuse_uneven(widths)
-        self._refuse_invalid(np.diff(_bounds(indices)) != np.where(dense, 0, lengths))
+        invalid = ("hold valid vectors", "holds an invalid one")
+        self._refuse_first(np.diff(_bounds(indices)) != np.where(dense, 0, lengths), *invalid)
         self._finite(data, bounds)
         if dense.any():
             bounds, columns, data = _sparsified(dense, lengths, columns, data)
-        self._refuse_invalid(_rows_with((columns < 0) | (columns >= widths[0]), bounds))
+        outside = (columns < 0) | (columns >= widths[0])
+        self._refuse_first(_rows_with(outside, bounds), *invalid)
         X = sp.csr_array((data, columns, bounds), shape=(len(dense), int(widths[0])))
         return X if X.has_sorted_indices else X.sorted_indices()
 
-    def _rectangle(self, lists: pa.Array) -> Array:
-        bounds, values = _bounds(lists), _inner(lists)
-        if values.null_count:
-            self._refuse_first(_rows_with(_nulls(values), bounds), "hold no nulls", "holds one")
+    def rectangle(self, lists: pa.Array) -> Array:
+        self._refuse_null(lists)
+        bounds, values = _bounds(lists), lists.flatten()
+        self._refuse_null(values, bounds)
         self._refuse_uneven(np.diff(bounds))
         return self._finite(_widened(values).reshape(len(lists), -1))
 
-    def _refuse_null(self, cells: pa.Array) -> None:
+    def _refuse_null(self, cells: pa.Array, bounds: Array | None = None) -> None:
         if cells.null_count:
-            self._refuse_first(_nulls(cells), "hold no nulls", "holds one")
-
-    def _refuse_invalid(self, bad: Array) -> None:
-        self._refuse_first(bad, "hold valid vectors", "holds an invalid one")
+            nulls = cells.is_null().to_numpy(zero_copy_only=False)
+            bad = nulls if bounds is None else _rows_with(nulls, bounds)
+            self._refuse_first(bad, "hold no nulls", "holds one")
 
     def _refuse_uneven(self, widths: Array) -> None:
         self._refuse_first(widths == 0, "have at least one number in a row", "has none")
@@ -284,10 +261,8 @@ class _Cells:
 
     def _refuse_first(self, bad: Array, duty: str, fault: str) -> None:
         if bad.any():
-            where = self.place(int(np.argmax(bad)))
-            raise BadRowsError(
-                f"{self.argument} must {duty}, but column {self.name!r} {fault} in {where}."
-            )
+            fault = f"column {self.name!r} {fault} in {self.place(int(np.argmax(bad)))}"
+            raise BadRowsError(f"{self.argument} must {duty}, but {fault}.")
 
 
 def _widened(values: pa.Array) -> Array:
@@ -300,18 +275,6 @@ def _bounds(lists: pa.Array) -> Array:
     """Where the rows of an Arrow array of lists begin and end, counted from the first of them."""
     bounds: Array = lists.offsets.to_numpy() - lists.offsets[0].as_py()
     return bounds
-
-
-def _inner(lists: pa.Array) -> pa.Array:
-    """The values of all rows of an Arrow array of lists, which may itself be a slice of others."""
-    offsets = lists.offsets
-    start, stop = offsets[0].as_py(), offsets[-1].as_py()
-    return lists.values.slice(start, stop - start)
-
-
-def _nulls(values: pa.Array) -> Array:
-    nulls: Array = values.is_null().to_numpy(zero_copy_only=False)
-    return nulls
 
 
 def _rows_with(marked: Array, bounds: Array) -> Array:
@@ -333,3 +296,71 @@ def _sparsified(
     counts = np.bincount(row_of[kept], minlength=len(dense))
     bounds = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     return bounds, every_column[kept], data[kept]
+
+
+class NumberedLabels(NamedTuple):
+    """A frame with a column of numbers for its labels, and one of weights if there are any."""
+
+    frame: Data
+    label: str
+    weight: str | None
+    classes: Array
+
+
+def number_labels(
+    frame: Data, label: object, class_weight: object = None, sample_weight: str | None = None
+) -> NumberedLabels:
+    """Number a column's labels in their order; one Spark job adds up the weights of each.
+
+    `sample_weight` is a column of weights, which those of the classes are multiplied by.
+    """
+    if not isinstance(label, str):
+        raise TypeError(
+            f"y must be the name of a column where X is a DataFrame, got {describe(label)}."
+        )
+    if label not in frame.columns:
+        raise ValueError(f"y names the column {label!r}, which the DataFrame does not have.")
+    from pyspark.sql import functions as sql
+
+    column = sql.col(_quoted(label))
+    own = sql.lit(1.0) if sample_weight is None else sql.col(_quoted(sample_weight)).cast("double")
+    counted = frame.groupBy(column).agg(sql.sum(own)).limit(_MOST_CLASSES + 1).collect()
+    if len(counted) > _MOST_CLASSES:
+        raise ValueError(f"column {label!r} has more than {_MOST_CLASSES} classes.")
+    counts = {row[0]: float(row[1] or 0.0) for row in counted}
+    if None in counts or any(value != value for value in counts):
+        raise ValueError(f"column {label!r} has rows without a label.")
+    if not counts:
+        raise ValueError("X must have at least one row, got an empty DataFrame.")
+    classes = sorted(counts)
+    number, weight = _new_name("label", frame), sample_weight
+    numbers = sql.array_position(sql.array(*map(sql.lit, classes)), column) - 1
+    frame = frame.withColumn(number, numbers)
+    if class_weight is not None:
+        weights = sql.array(*map(sql.lit, _class_weights(class_weight, classes, counts)))
+        weight = _new_name("weight", frame)
+        of_class = sql.element_at(weights, (sql.col(number) + 1).cast("int"))
+        frame = frame.withColumn(weight, of_class if sample_weight is None else of_class * own)
+    return NumberedLabels(frame, number, weight, np.array(classes))
+
+
+def _class_weights(given: object, classes: list[Any], counts: dict[Any, float]) -> list[float]:
+    """Of each class; "balanced" is total / (classes · own), a class without a weight counts 1."""
+    if isinstance(given, str) and given == "balanced":
+        total = sum(counts.values())
+        return [total / (len(classes) * counts[c]) for c in classes]
+    if not isinstance(given, dict):
+        raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {describe(given)}.")
+    return [float(given.get(c, 1.0)) for c in classes]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _new_name(name: str, frame: Data) -> str:
+    """A column name that no column has, whatever its case."""
+    name, taken = f"dfwtrace_{name}", {other.lower() for other in frame.columns}
+    while name.lower() in taken:
+        name += "_"
+    return name

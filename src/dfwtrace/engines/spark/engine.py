@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dfwtrace.data.rows import ArrayRows, Examine
 from dfwtrace.data.shards import shard_bounds, split_rows
-from dfwtrace.engines.resident.connections import Listener, new_secret
-from dfwtrace.engines.resident.topology import JoinInfo
+from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
 from dfwtrace.engines.resident.wire import receive_shards, shard_payloads
 from dfwtrace.engines.resident.worker import Load, serve
-from dfwtrace.engines.resident.worker_group import Rows, WorkerGroup
-from dfwtrace.engines.resident.workers import ResidentWorkers
+from dfwtrace.engines.resident.worker_group import ResidentWorkers, Rows, WorkerGroup
+from dfwtrace.engines.spark.dataframe import task_context
 from dfwtrace.engines.spark.packing import assemble, keys_for, packed
 from dfwtrace.engines.spark.session import BackgroundJob, Cluster
 from dfwtrace.engines.spark.survey import FrameRows, survey
@@ -115,65 +115,56 @@ class SparkEngine:
         """Processors at work, for the estimate of times."""
         return self.cluster.processors(self.n_workers or self.n_shards)
 
-    def survey(self, frame: DataFrame, features: Any, label: Any, examine: Examine) -> FrameRows:
+    def survey(
+        self, frame: DataFrame, features: object, label: object, examine: Examine
+    ) -> FrameRows:
         """Check and measure the rows of a DataFrame where they are."""
         self._choose_workers()  # what is refused is refused before all rows are read
         return survey(frame, features, label, examine, self.cluster.collect)
 
     def start(self, program: object, rows: ArrayRows | FrameRows) -> ResidentWorkers:
         """Cut the rows into shards; see `Engine.start`."""
-        n_workers = self._choose_workers()
-        keys = None
+        n_workers, keys = self._choose_workers(), None
         if isinstance(rows, FrameRows):
             keys = keys_for(self.cluster.spark, n_workers, self.cluster.collect)
-        return ResidentWorkers(
-            lambda: self._launch(program, rows, n_workers, keys),
-            self.max_restarts,
-            self.round_timeout,
-        )
+        launch = partial(self._launch, program, rows, n_workers, keys)
+        return ResidentWorkers(launch, self.max_restarts, self.round_timeout)
 
     def _choose_workers(self) -> int:
         self.cluster.check_alive()
-        self.cluster.check_barrier()
+        if self.cluster.setting("spark.dynamicAllocation.enabled", "false").lower() == "true":
+            raise RuntimeError(
+                "spark.dynamicAllocation.enabled must be false for resident workers (Spark's "
+                "barrier jobs do not go with it); or take SparkMapReduceEngine."
+            )
         return self.cluster.choose_workers(self.n_workers, self.n_shards, self.start_timeout)
 
     def _launch(
         self, program: object, rows: ArrayRows | FrameRows, n_workers: int, keys: list[int] | None
     ) -> WorkerGroup:
         self.cluster.check_alive()
-        if not self.cluster.connect:  # a lost executor takes a while to be replaced
-            self.cluster.wait_for_slots(n_workers, self.start_timeout)
         host = self.host or self.cluster.driver_host()
         bind = self.bind or host
-        if self.bind is None and not self.cluster.connect:  # there it is the server's
-            bind = self.cluster.setting("spark.driver.bindAddress", host)
+        if not self.cluster.connect:
+            # A lost executor takes a while to be replaced.
+            self.cluster.wait_for_slots(n_workers, self.start_timeout)
+            bind = self.bind or self.cluster.setting("spark.driver.bindAddress", host)
         secret = new_secret()
         listener = Listener(bind, self.port, secret)
         try:
-            info = JoinInfo(
-                host,
-                listener.port,
-                secret,
-                n_workers,
-                self.n_shards,
-                self.fan_in,
-                self.start_timeout,
-                self.largest_message,
-            )
+            limits = (self.fan_in, self.start_timeout, self.largest_message)
+            info = JoinInfo(host, listener.port, secret, n_workers, self.n_shards, *limits)
             send: Rows | None = None
             if isinstance(rows, FrameRows):
                 frame, loader = _shuffled(rows, info, keys or [])
             else:
                 frame = self.cluster.spark.range(0, n_workers, 1, n_workers)
-                loader, send = _received(info), _sender(rows, info)
+                loader, send = partial(_received, info), _sender(rows, info)
             serving = frame.mapInArrow(_task(info, program, loader), "worker int", barrier=True)
-            job = BackgroundJob(
-                self.cluster,
-                f"dfwtrace: {n_workers} resident workers",
-                serving.collect,
-                # Tasks that run will call, or say why they cannot; Connect does not show them.
-                prepares=keys is not None or not self.cluster.connect,
-            )
+            # Tasks that run will call, or say why they cannot; Connect does not show them.
+            prepares = keys is not None or not self.cluster.connect
+            name = f"dfwtrace: {n_workers} resident workers"
+            job = BackgroundJob(self.cluster, name, serving.collect, prepares)
         except BaseException:
             listener.close()
             raise
@@ -187,21 +178,16 @@ class SparkEngine:
 
 
 def _sender(rows: ArrayRows, info: JoinInfo) -> Rows:
-    """What sends rows of this process to a worker."""
     shards = split_rows(rows.X, rows.y, info.n_shards)
     return lambda worker: shard_payloads(
         shards[slice(*info.shards_of(worker))], info.largest_message
     )
 
 
-def _received(info: JoinInfo) -> Loader:
+def _received(info: JoinInfo, worker: int, batches: Iterator[pa.RecordBatch]) -> Load:
     """A worker's shards are what the driver sends."""
-
-    def loader(worker: int, batches: Iterator[pa.RecordBatch]) -> Load:
-        first, last = info.shards_of(worker)
-        return lambda next_frame: receive_shards(next_frame, last - first)
-
-    return loader
+    first, last = info.shards_of(worker)
+    return lambda next_frame: receive_shards(next_frame, last - first)
 
 
 def _shuffled(rows: FrameRows, info: JoinInfo, keys: list[int]) -> tuple[DataFrame, Loader]:
@@ -221,14 +207,10 @@ def _shuffled(rows: FrameRows, info: JoinInfo, keys: list[int]) -> tuple[DataFra
 def _task(
     info: JoinInfo, program: object, loader: Loader
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What each task of the barrier job does."""
-
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        assert context is not None  # this runs within a task
+        context = task_context()
         worker = context.partitionId()
         serve(info, worker, program, loader(worker, batches), context.cpus())
         for _ in batches:  # Spark uses a process again only if it has read all that it was sent

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import math
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.data.rows import ArrayRows, Examine
 from dfwtrace.data.shards import shard_bounds, split_rows
 from dfwtrace.engines.base import Args, Call, Cost, Workers
-from dfwtrace.engines.blas import single_threaded_blas
+from dfwtrace.engines.local import single_threaded_blas
 from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
-from dfwtrace.engines.spark.dataframe import this_partition
+from dfwtrace.engines.spark.dataframe import task_context
 from dfwtrace.engines.spark.packing import assemble, keys_for, packed
 from dfwtrace.engines.spark.session import Cluster, python_traceback, run_job
 from dfwtrace.engines.spark.survey import FrameRows, survey
@@ -27,7 +26,7 @@ from dfwtrace.validation import check_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark import RDD, Broadcast
+    from pyspark import RDD, Accumulator, Broadcast, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 Outcome = TypeVar("Outcome")
@@ -83,7 +82,9 @@ class SparkMapReduceEngine:
         """Processors at work, for the estimate of times."""
         return self.cluster.processors(self.n_shards)
 
-    def survey(self, frame: DataFrame, features: Any, label: Any, examine: Examine) -> FrameRows:
+    def survey(
+        self, frame: DataFrame, features: object, label: object, examine: Examine
+    ) -> FrameRows:
         """Check and measure the rows of a DataFrame where they are."""
         self.cluster.check_alive()
         return survey(frame, features, label, examine, self.cluster.collect)
@@ -91,9 +92,7 @@ class SparkMapReduceEngine:
     def start(self, program: object, rows: ArrayRows | FrameRows) -> MapReduceWorkers:
         """Cut the rows into shards; see `Engine.start`."""
         self.cluster.check_alive()
-        return MapReduceWorkers(
-            self.cluster, program, rows, self.n_shards, self.depth, self.max_restarts
-        )
+        return MapReduceWorkers(self, program, rows)
 
     def __repr__(self) -> str:
         return f"SparkMapReduceEngine(n_shards={self.n_shards}, depth={self.depth})"
@@ -107,27 +106,23 @@ class MapReduceWorkers(Workers):
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        program: object,
-        rows: ArrayRows | FrameRows,
-        n_shards: int,
-        depth: int,
-        max_restarts: int,
+        self, engine: SparkMapReduceEngine, program: object, rows: ArrayRows | FrameRows
     ) -> None:
         from pyspark import cloudpickle
 
-        super().__init__([0] * n_shards)
-        self._cluster, self._rows, self._depth = cluster, rows, depth
-        self._restarts = Restarts(max_restarts, self._drop_states)
+        super().__init__([0] * engine.n_shards)
+        self._cluster, self._rows, self._depth = engine.cluster, rows, engine.depth
+        self._context: SparkContext = self._cluster.spark.sparkContext
+        self._restarts = Restarts(engine.max_restarts, self._drop_states)
         self._digests: list[bytes] = []
         self._shards: RDD[bytes] | None = None
         self._states: RDD[bytes] | None = None
+        self._persisted: set[int] = set()  # ids of RDDs
+        self._broadcasts: list[Broadcast[Any]] = []
         packed_program = cloudpickle.dumps(program)
-        self._seconds = cluster.spark.sparkContext.accumulator(0.0, _Maximum())
-        self._storage = _Storage(cluster.spark)
+        self._seconds = self._context.accumulator(0.0, _Maximum())
         try:
-            self._program = self._storage.send(packed_program)
+            self._program = self._send(packed_program)
             self._retry("the first pass over the shards", self._ready_shards)
         except BaseException:
             self.close()
@@ -140,17 +135,15 @@ class MapReduceWorkers(Workers):
 
     def close(self) -> None:
         self._shards = self._states = None
-        self._storage.clear()
+        self._keep_only()
+        for broadcast in list(self._broadcasts):
+            self._destroy(broadcast)
 
-    def _build(self, method: str, args: Args) -> None:
-        self._retry(method, lambda: self._make_states([(method, args)]))
+    def _change(self, method: str, args: Args, build: bool) -> None:
+        def advance(calls: list[Call]) -> None:
+            self._store_states(*self._source(), calls)
 
-    def _apply(self, method: str, args: Args) -> None:
-        def advance() -> None:
-            source, digests = self._source()
-            self._store_states(source, digests, [(method, args)])
-
-        self._retry(method, advance)
+        self._retry(method, partial(self._make_states if build else advance, [(method, args)]))
 
     def _sum(self, method: str, args: Args) -> FloatArray:
         total = TreeSum(self.n_shards, self._replies(method, args, add=True))
@@ -164,16 +157,16 @@ class MapReduceWorkers(Workers):
     def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
         """The shards' replies, in any order; added up as far as tasks do it."""
 
+        def job(source: RDD[bytes], order: _Order) -> list[Node]:
+            replies = source.mapPartitionsWithIndex(
+                lambda j, chunks: [[Node(0, j, order.run(j, chunks))]]
+            )
+            if add:
+                replies = add_along_tree(replies, self.n_shards, self._depth)
+            return [node for nodes in replies.collect() for node in nodes]
+
         def collect() -> list[Node]:
-            source, digests = self._source()
-
-            def job(order: _Order) -> list[Node]:
-                replies = source.mapPartitionsWithIndex(partial(_reply, order))
-                if add:
-                    replies = add_along_tree(replies, self.n_shards, self._depth)
-                return [node for nodes in replies.collect() for node in nodes]
-
-            nodes, sent = self._run([(method, args)], digests, job)
+            nodes, sent = self._run(*self._source(), [(method, args)], job)
             self.cost = Cost(sent + sum(node.partial.nbytes for node in nodes))
             return nodes
 
@@ -181,19 +174,25 @@ class MapReduceWorkers(Workers):
 
     def _make_states(self, calls: list[Call]) -> None:
         """States made of the shards by all of these calls, one after the other."""
-        shards = self._ready_shards()
         self._states = None
-        self._storage.keep_only(shards)  # frees the old states before the new ones are made
-        self._store_states(shards, self._digests, calls)
+        self._keep_only(self._ready_shards())  # frees the old states' memory first
+        self._store_states(self._ready_shards(), self._digests, calls)
 
     def _store_states(
         self, source: RDD[bytes], digests: list[bytes] | None, calls: list[Call]
     ) -> None:
-        def job(order: _Order) -> RDD[bytes]:
-            return self._storage.detach(source.mapPartitionsWithIndex(partial(_new_state, order)))
+        def job(source: RDD[bytes], order: _Order) -> RDD[bytes]:
+            # Computed now, kept, and what it was computed from forgotten: of a union Spark clears
+            # the parents, whereas an RDD of Python's would hold on to its function, and so to
+            # broadcasts that are to be destroyed.
+            made = source.mapPartitionsWithIndex(lambda j, chunks: to_chunks(order.run(j, chunks)))
+            states = self._persist(self._context.union([made]))
+            states.localCheckpoint()
+            states._jrdd.count()  # by the JVM alone: `count()` would send all of it to Python
+            return states
 
-        self._states, sent = self._run(calls, digests, job)
-        self._storage.keep_only(self._shards, self._states)
+        self._states, sent = self._run(source, digests, calls, job)
+        self._keep_only(self._shards, self._states)
         self.cost = Cost(sent)
 
     def _source(self) -> tuple[RDD[bytes], list[bytes] | None]:
@@ -205,7 +204,7 @@ class MapReduceWorkers(Workers):
 
     def _ready_shards(self) -> RDD[bytes]:
         if self._shards is None:
-            shards = self._storage.persist(self._cut_rows())
+            shards = self._persist(self._cut_rows())
             found = sorted(shards.mapPartitionsWithIndex(_measure).collect())
             digests = [digest for _, _, digest in found]
             check_same_rows(digests, self._digests or digests)
@@ -215,34 +214,36 @@ class MapReduceWorkers(Workers):
 
     def _cut_rows(self) -> RDD[bytes]:
         """Partition j holds shard j. Every time Spark computes it, the bits are equal."""
-        spark, rows = self._cluster.spark, self._rows
+        rows = self._rows
         if isinstance(rows, FrameRows):
-            return _shards_of_frame(spark, rows, self.n_shards)
+            return _shards_of_frame(self._cluster.spark, rows, self.n_shards)
         # Spark cuts a broadcast into blocks by itself and keeps them on disk where memory is short.
         # An RDD made with `parallelize` would stay in the driver's Java heap, and a task with more
         # than `spark.rpc.message.maxSize` of it could not be sent.
-        context = spark.sparkContext
-        one_partition = context.parallelize([None], 1)
+        one_partition = self._context.parallelize([None], 1)
         shards = split_rows(rows.X, rows.y, self.n_shards)
-        chunks = [self._storage.send(list(to_chunks(shard))) for shard in shards]
-        union: RDD[bytes] = context.union(
+        chunks = [self._send(list(to_chunks(shard))) for shard in shards]
+        return self._context.union(
             [one_partition.mapPartitions(partial(_received, part)) for part in chunks]
         )
-        return union
 
     def _run(
-        self, calls: list[Call], digests: list[bytes] | None, job: Callable[[_Order], Outcome]
+        self,
+        source: RDD[bytes],
+        digests: list[bytes] | None,
+        calls: list[Call],
+        job: Callable[[RDD[bytes], _Order], Outcome],
     ) -> tuple[Outcome, int]:
         """What the job returns, and the bytes that went out to its tasks."""
         pickled = pickle.dumps(calls, protocol=5)
-        broadcast = self._storage.send(pickled)
+        broadcast = self._send(pickled)
         try:
-            return job(_Order(self._program, broadcast, self._seconds, digests)), len(pickled)
+            order = _Order(self._program, broadcast, self._seconds, digests)
+            return job(source, order), len(pickled)
         finally:
-            self._storage.destroy(broadcast)
+            self._destroy(broadcast)
 
     def _retry(self, method: str, attempt: Callable[[], Outcome]) -> Outcome:
-        """Run one round, and measure it."""
         description = f"dfwtrace: {method} on {self.n_shards} shards"
 
         def run() -> Outcome:
@@ -263,84 +264,54 @@ class MapReduceWorkers(Workers):
         outcome = self._restarts.retry(run)
         seconds, compute = time.perf_counter() - began, float(self._seconds.value)
         wait = max(0.0, seconds - compute - self.cost.reduce)
-        self.cost = Cost(self.cost.bytes, compute, wait, self.cost.reduce)
+        self.cost = self.cost._replace(compute=compute, wait=wait)
         return outcome
 
     def _drop_states(self) -> None:
         """Drop the states, of which nothing is certain; shards Spark can compute again."""
         self._states = None
-        self._storage.keep_only(self._shards)
+        self._keep_only(self._shards)
+
+    # What Spark keeps. Its context may be stopped at any time.
+
+    def _persist(self, rdd: RDD[bytes]) -> RDD[bytes]:
+        from pyspark import StorageLevel
+
+        self._persisted.add(rdd.id())
+        return rdd.persist(StorageLevel.MEMORY_AND_DISK)
+
+    def _keep_only(self, *kept: RDD[bytes] | None) -> None:
+        for number in self._persisted - {rdd.id() for rdd in kept if rdd is not None}:
+            self._persisted.remove(number)
+            with suppress(Exception):
+                # `rdd.unpersist()` would log a warning that a checkpointed RDD cannot be had again.
+                self._context._jsc.sc().unpersistRDD(number, False)
+
+    def _send(self, value: object) -> Broadcast[Any]:
+        self._broadcasts.append(self._context.broadcast(value))
+        return self._broadcasts[-1]
+
+    def _destroy(self, broadcast: Broadcast[Any]) -> None:
+        self._broadcasts.remove(broadcast)
+        with suppress(Exception):
+            broadcast.destroy()
 
 
 def _reason(message: str) -> str:
-    """The line of Spark's long message that says what happened."""
     lines = [line.strip(" :") for line in message.splitlines() if line.strip()]
     lines = [line for line in lines if "Exception: " in line or "Error: " in line] or lines
     return lines[0][:300] if lines else "no reason was given"
 
 
-class _Storage:
-    """Persisted RDDs and broadcasts of one run. Spark's context may be stopped at any time."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
-        self._rdds: dict[int, RDD[Any]] = {}
-        self._broadcasts: list[Broadcast[Any]] = []
-
-    def persist(self, rdd: RDD[Any]) -> RDD[Any]:
-        """Keep an RDD as soon as it is computed; it is computed again where blocks are lost."""
-        from pyspark import StorageLevel
-
-        self._rdds[rdd.id()] = rdd
-        return rdd.persist(StorageLevel.MEMORY_AND_DISK)
-
-    def detach(self, rdd: RDD[Any]) -> RDD[Any]:
-        """Compute an RDD now, keep it, and forget what it was computed from.
-
-        What is checkpointed is a union of one: Spark clears a union's parents, whereas an RDD of
-        Python's would hold on to its function, and so to broadcasts that are to be destroyed.
-        """
-        union = self.persist(self._context.union([rdd]))
-        union.localCheckpoint()
-        union._jrdd.count()  # by the JVM alone: `union.count()` would send all of it to Python
-        return union
-
-    def keep_only(self, *kept: RDD[Any] | None) -> None:
-        """Free the memory of all RDDs but these."""
-        ids = {rdd.id() for rdd in kept if rdd is not None}
-        for number in [number for number in self._rdds if number not in ids]:
-            del self._rdds[number]
-            with suppress(Exception):
-                # `rdd.unpersist()` would log a warning that a checkpointed RDD cannot be had again.
-                self._context._jsc.sc().unpersistRDD(number, False)
-
-    def send(self, value: Any) -> Broadcast[Any]:
-        """Send a value to all executors that ask for it."""
-        broadcast = self._context.broadcast(value)
-        self._broadcasts.append(broadcast)
-        return broadcast
-
-    def destroy(self, broadcast: Broadcast[Any]) -> None:
-        """Take a value back from the executors, and remove its file."""
-        self._broadcasts.remove(broadcast)
-        with suppress(Exception):
-            broadcast.destroy()
-
-    def clear(self) -> None:
-        self.keep_only()
-        for broadcast in list(self._broadcasts):
-            self.destroy(broadcast)
-
-
-# What follows runs within tasks. It is pickled by name, with nothing of the driver in it.
+# What follows runs within tasks, with nothing of the driver in it.
 
 
 class _Order(NamedTuple):
     """The work of one round, as every task gets it."""
 
-    program: Any  # a broadcast of the pickled program whose methods run by name
-    calls: Any  # a broadcast of the pickled list of calls, made one after the other
-    seconds: Any  # an accumulator of the seconds of the slowest task
+    program: Broadcast[bytes]  # whose methods run by name
+    calls: Broadcast[bytes]  # a list of them, made one after the other
+    seconds: Accumulator[float]  # of the slowest task
     # Of all shards, if the partitions hold shards and not states: Spark may have read the rows of a
     # shard again, unnoticed by the driver.
     digests: Sequence[bytes] | None
@@ -361,9 +332,9 @@ class _Order(NamedTuple):
         return state
 
 
-@functools.cache  # once in a process
+@cache  # once in a process
 def _freeze_garbage() -> None:
-    """Let the garbage collector pass over all that is there now: the modules, for the most part.
+    """Let the garbage collector pass over the modules, for the most part, that are there now.
 
     Spark makes a full collection after every task, which takes longer than a small task itself.
     """
@@ -371,22 +342,12 @@ def _freeze_garbage() -> None:
     gc.freeze()
 
 
-def _new_state(order: _Order, index: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    return to_chunks(order.run(index, chunks))
-
-
-def _reply(order: _Order, index: int, chunks: Iterable[bytes]) -> Iterator[list[Node]]:
-    yield [Node(0, index, order.run(index, chunks))]
-
-
 def _measure(index: int, chunks: Iterable[bytes]) -> Iterator[tuple[int, int, bytes]]:
-    """The index of a shard, its number of rows and its digest."""
     shard = from_chunks(chunks)
     yield index, shard.n_rows, shard.digest()
 
 
-def _received(chunks: Any, nothing: Iterable[None]) -> Iterator[bytes]:
-    """A partition made of a broadcast."""
+def _received(chunks: Broadcast[list[bytes]], nothing: Iterable[None]) -> Iterator[bytes]:
     for _ in nothing:  # a task must read its input to the end
         yield from chunks.value
 
@@ -397,18 +358,13 @@ def _shards_of_frame(spark: SparkSession, rows: FrameRows, n_shards: int) -> RDD
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        index = this_partition()
+        index = task_context().partitionId()
         (shard,) = assemble(batches, facts, bounds[index : index + 1], index)
         for chunk in to_chunks(shard):
             yield pa.RecordBatch.from_pydict({"chunk": pa.array([chunk], pa.binary())})
 
     frame = packed(rows, bounds, keys_for(spark, n_shards)).repartition(n_shards, "key")
-    chunks: RDD[bytes] = frame.mapInArrow(task, "chunk binary").rdd.mapPartitions(_bytes_of)
-    return chunks
-
-
-def _bytes_of(rows: Iterable[Any]) -> Iterator[bytes]:
-    return (bytes(row[0]) for row in rows)
+    return frame.mapInArrow(task, "chunk binary").rdd.map(lambda row: bytes(row[0]))
 
 
 def tree_levels(n_shards: int, depth: int) -> list[int]:
@@ -416,11 +372,6 @@ def tree_levels(n_shards: int, depth: int) -> list[int]:
 
     A level adds aligned blocks of 2ᵏ neighbours, because the fixed tree of sums joins neighbours:
     Spark's own `treeAggregate` takes every k-th, which have nothing in common to be added.
-
-    Examples
-    --------
-    >>> tree_levels(64, depth=2), tree_levels(64, depth=3), tree_levels(4, depth=2)
-    ([8], [16, 4], [])
     """
     at_once, levels, left = _block_size(n_shards, depth), [], n_shards
     while left > at_once + left / at_once:  # else it saves the driver less than it costs
@@ -436,23 +387,18 @@ def _block_size(n_shards: int, depth: int) -> int:
 
 def add_along_tree(replies: RDD[list[Node]], n_shards: int, depth: int) -> RDD[list[Node]]:
     """Replies, one in each partition, added up in tasks as far as the depth says."""
-    in_blocks = partial(_in_blocks, _block_size(n_shards, depth))
+    size = _block_size(n_shards, depth)
+
+    def in_blocks(index: int, replies: Iterable[list[Node]]) -> Iterator[tuple[int, list[Node]]]:
+        return ((index // size, nodes) for nodes in replies)
+
+    def add(one: list[Node], other: list[Node]) -> list[Node]:
+        return TreeSum(n_shards, [*one, *other]).nodes()
+
     for left in tree_levels(n_shards, depth):
-        blocks = replies.mapPartitionsWithIndex(in_blocks)
         # `int` sends block i to partition i.
-        replies = blocks.reduceByKey(partial(_add, n_shards), left, int).values()
+        replies = replies.mapPartitionsWithIndex(in_blocks).reduceByKey(add, left, int).values()
     return replies
-
-
-def _in_blocks(
-    size: int, index: int, replies: Iterable[list[Node]]
-) -> Iterator[tuple[int, list[Node]]]:
-    """Replies with the block of neighbours that they belong to."""
-    return ((index // size, nodes) for nodes in replies)
-
-
-def _add(n_shards: int, one: list[Node], other: list[Node]) -> list[Node]:
-    return TreeSum(n_shards, [*one, *other]).nodes()
 
 
 class _Maximum:
@@ -465,18 +411,11 @@ class _Maximum:
         return max(one, other)
 
 
-def to_chunks(thing: Any) -> Iterator[bytes]:
-    """An object as Spark stores it: its pickle, cut into chunks.
-
-    Examples
-    --------
-    >>> from_chunks(to_chunks({"state": 1.5}))
-    {'state': 1.5}
-    """
+def to_chunks(thing: object) -> Iterator[bytes]:
+    """An object as Spark stores it: its pickle, cut into chunks."""
     pickled = memoryview(pickle.dumps(thing, protocol=5))
     return (bytes(pickled[at : at + _CHUNK_BYTES]) for at in range(0, len(pickled), _CHUNK_BYTES))
 
 
 def from_chunks(chunks: Iterable[bytes]) -> Any:
-    """The object that was cut into these chunks."""
     return pickle.loads(b"".join(chunks))

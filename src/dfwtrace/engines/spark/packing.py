@@ -7,24 +7,25 @@ stored entry: the column (int32, or int64 if X has more columns than that) and t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, Matrix
-from dfwtrace.data.rows import Examine, Facts
+from dfwtrace._typing import Array, DType, Matrix
+from dfwtrace.data.rows import Facts
 from dfwtrace.data.shards import Shard, slice_rows
 from dfwtrace.engines.base import RowsChangedError
-from dfwtrace.engines.spark.dataframe import Reading, this_partition
+from dfwtrace.engines.spark.dataframe import task_context
+from dfwtrace.engines.spark.survey import FrameRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
-
-    from dfwtrace.engines.spark.survey import FrameRows
 
 PACKED_SCHEMA = "key int, row long, x binary, y binary"
 
@@ -35,41 +36,33 @@ _SPARE_DRAWS = 12.0
 
 
 def packed(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[int]) -> DataFrame:
-    """All rows of a DataFrame as bytes, each with the key of its group.
+    """All rows of a DataFrame as bytes, each with the key of its group (a range of rows).
 
-    The groups are contiguous ranges of rows, perhaps empty, that cover all of them, so
     ``packed(rows, bounds, keys_for(spark, n)).repartition(n, "key")`` has group i in partition i.
-    Spark's own error holds a RowsChangedError if a partition has not as many rows as it had.
     """
-    reading, examine, facts, counts = rows.reading, rows.examine, rows.facts, rows.counts
+    there = replace(rows, frame=None)
     ends = np.array([stop for _, stop in bounds], np.int64)
     group_keys = np.array(keys, np.int32)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pack_batches(
-            batches, reading, examine, facts, counts, ends, group_keys, this_partition()
-        )
+        return pack_batches(batches, there, ends, group_keys, task_context().partitionId())
 
+    assert rows.frame is not None
     return rows.frame.mapInArrow(task, PACKED_SCHEMA)
 
 
 def keys_for(
     spark: SparkSession, n: int, collect: Callable[[DataFrame], list[Row]] | None = None
 ) -> list[int]:
-    """Keys that Spark's hash partitioning into n partitions sends to partition 0, 1, …, n - 1.
-
-    Spark is asked, in one small query, and not imitated; `collect` runs it.
-    """
+    """Keys that Spark, when asked, sends to partitions 0, 1, …, n - 1; `collect` runs the query."""
     if n == 1:
         return [0]
     tried = int(n * (np.log(n) + _SPARE_DRAWS))
     while True:
-        query = (
-            spark.range(0, tried, 1, 1)
-            .selectExpr("cast(id as int) as key", f"pmod(hash(cast(id as int)), {n}) as place")
-            .groupBy("place")
-            .min("key")
+        places = spark.range(0, tried, 1, 1).selectExpr(
+            "cast(id as int) as key", f"pmod(hash(cast(id as int)), {n}) as place"
         )
+        query = places.groupBy("place").min("key")
         found = query.collect() if collect is None else collect(query)
         if len(found) == n:
             return [int(key) for _, key in sorted(map(tuple, found))]
@@ -77,20 +70,14 @@ def keys_for(
 
 
 def pack_batches(
-    batches: Iterable[pa.RecordBatch],
-    reading: Reading,
-    examine: Examine,
-    facts: Facts,
-    counts: Sequence[int],
-    ends: Array,
-    keys: Array,
-    partition: int,
+    batches: Iterable[pa.RecordBatch], rows: FrameRows, ends: Array, keys: Array, partition: int
 ) -> Iterator[pa.RecordBatch]:
     """One partition of `packed`: ends[i] is where group i ends, keys[i] its key."""
+    facts, counts = rows.facts, rows.counts
     expected = counts[partition] if partition < len(counts) else 0
     first, n_rows = sum(counts[:partition]), 0
-    for start, X, y in reading.walk(batches, partition):
-        X, y, shape = examine(X, y)
+    for start, X, y in rows.reading.walk(batches, partition):
+        X, y, shape = rows.examine(X, y)
         # Such as by a label beyond the last one, for which there would be no memory.
         if shape[0] > facts.shape[0] or shape[1] > facts.shape[1]:
             raise _changed(f"W would have to be {shape} for it and {facts.shape} did before")
@@ -131,22 +118,19 @@ def pack(
 def assemble(
     batches: Iterable[pa.RecordBatch], facts: Facts, bounds: Sequence[tuple[int, int]], first: int
 ) -> list[Shard]:
-    """Shards from packed rows that arrive in any order, to the same bits as `split_rows`.
+    """Shards `first`, … of rows `bounds` from packed rows in any order, as `split_rows` cuts them.
 
-    `bounds` are the rows of the shards, each beginning where the one before it ends, and `first` is
-    the index of the first shard. Raises RowsChangedError if a row is missing, comes twice or
-    belongs elsewhere.
+    Raises RowsChangedError if a row is missing, comes twice or belongs elsewhere.
     """
     if not bounds:
         return []
     base, n = bounds[0][0], bounds[-1][1] - bounds[0][0]
-    X_rows = (
-        _SparseRows(n, facts) if facts.sparse else _DenseRows(n, facts.dtype, (facts.n_columns,))
-    )
-    targets = facts.targets
-    y_rows = None if targets is None else _DenseRows(n, targets.dtype, targets.row)
-    seen = np.zeros(n, bool)
-    arrived = 0
+    sides: dict[str, _DenseRows | _SparseRows] = {"x": _SparseRows(n, facts)}
+    if not facts.sparse:
+        sides["x"] = _DenseRows(n, facts.dtype, (facts.n_columns,))
+    if facts.targets is not None:
+        sides["y"] = _DenseRows(n, facts.targets.dtype, facts.targets.row)
+    seen, arrived = np.zeros(n, bool), 0
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -155,14 +139,13 @@ def assemble(
             raise _changed("rows came to a worker that they do not belong to")
         seen[places] = True
         arrived += len(places)
-        X_rows.put(places, *_from_arrow(batch.column("x")))
-        if y_rows is not None:
-            y_rows.put(places, *_from_arrow(batch.column("y")))
+        for name, side in sides.items():
+            side.put(places, *_from_arrow(batch.column(name)))
     if not seen.all():
         raise _changed(f"row {base + int(np.argmin(seen))} is missing")
     if arrived != n:
         raise _changed("some rows came twice")
-    X, y = X_rows.finish(), None if y_rows is None else y_rows.finish()
+    X, y = sides["x"].finish(), sides["y"].finish() if "y" in sides else None
     return [
         Shard(first + i, slice_rows(X, a, b), None if y is None else y[a:b])
         for i, (a, b) in enumerate((a - base, b - base) for a, b in bounds)
@@ -172,15 +155,14 @@ def assemble(
 class _DenseRows:
     """Rows of one dense array, put into their places as they arrive."""
 
-    def __init__(self, n: int, dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
+    def __init__(self, n: int, dtype: DType, row: tuple[int, ...]) -> None:
         self._rows = np.empty((n, *row), dtype)
-        self._row_bytes = dtype.itemsize * int(np.prod(row))
 
     def put(self, places: Array, bounds: Array, cells: Array) -> None:
-        if (np.diff(bounds) != self._row_bytes).any():
+        shape, dtype = (len(places), *self._rows.shape[1:]), self._rows.dtype
+        if (np.diff(bounds) != dtype.itemsize * math.prod(shape[1:])).any():
             raise _changed("rows differ in length from those that were examined")
-        values = cells.view(self._rows.dtype).reshape(len(places), *self._rows.shape[1:])
-        self._rows[_slice_if_consecutive(places)] = values
+        self._rows[_slice_if_consecutive(places)] = cells.view(dtype).reshape(shape)
 
     def finish(self) -> Array:
         return self._rows
@@ -224,7 +206,6 @@ def _slice_if_consecutive(places: Array) -> Array | slice:
 
 
 def _changed(what: str) -> RowsChangedError:
-    """The refusal of rows that are not the same, and what can be done about it."""
     return RowsChangedError(
         f"X must have the same rows in the same partitions whenever Spark computes it again, but "
         f"{what}: persist the DataFrame, or write it to a file and read that."
@@ -233,19 +214,15 @@ def _changed(what: str) -> RowsChangedError:
 
 def _conformed(X: Matrix, y: Array | None, facts: Facts) -> tuple[Matrix, Array | None]:
     """Rows as the facts say that they are: CSR if any are, the same dtypes."""
-    targets = facts.targets
-    if int(X.shape[1]) != facts.n_columns or (sp.issparse(X) and not facts.sparse):
+    targets, row = facts.targets, None if y is None else y.shape[1:]
+    same_row = row == (None if targets is None else targets.row)
+    if X.shape[1] != facts.n_columns or (sp.issparse(X) and not facts.sparse) or not same_row:
         raise _changed("rows differ in kind from those that were examined")
-    if (y is None) != (targets is None):
-        raise _changed("rows have no targets where they had some, or the other way round")
     if y is not None and targets is not None:
-        if y.shape[1:] != targets.row:
-            raise _changed("targets differ in length from those that were examined")
         y = y.astype(targets.dtype, copy=False)
     if facts.sparse:
         X = sp.csr_array(X)
-        if not X.has_sorted_indices:
-            X = X.sorted_indices()
+        X = X if X.has_sorted_indices else X.sorted_indices()
     return X.astype(facts.dtype, copy=False), y
 
 
@@ -259,8 +236,7 @@ def _pieces(bounds: Array) -> Iterator[tuple[int, int]]:
     return pairwise(cuts)
 
 
-def _entry_type(facts: Facts) -> np.dtype[Any]:
-    """A stored entry of a sparse row, as it travels."""
+def _entry_type(facts: Facts) -> DType:
     wide = facts.n_columns > np.iinfo(np.int32).max
     return np.dtype([("column", np.int64 if wide else np.int32), ("value", facts.dtype)])
 

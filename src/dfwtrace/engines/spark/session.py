@@ -13,11 +13,14 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from dfwtrace.engines.base import WorkerError
 from dfwtrace.engines.recovery import WorkersLostError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
 
 Outcome = TypeVar("Outcome")
 
@@ -30,7 +33,7 @@ _PACKAGES = "dfwtrace|numba|numpy|pandas|pyarrow|scipy|sklearn|threadpoolctl"
 
 
 def find_session(spark: Any) -> Any:
-    """The session given, or the active one, or a new one; says what to do where there is none."""
+    """The session given, or the active one, or a new one."""
     for package in ("pyspark", "pyarrow", "pandas"):
         if importlib.util.find_spec(package) is None:
             raise ImportError(f"Spark needs {package}: pip install 'dfwtrace[spark]'.")
@@ -39,8 +42,8 @@ def find_session(spark: Any) -> Any:
     if spark is None:
         spark = SparkSession.getActiveSession()
     if spark is None:
-        remote = bool(os.environ.get("SPARK_REMOTE"))  # Connect: the Java is the server's
-        if not (remote or os.environ.get("JAVA_HOME") or shutil.which("java")):
+        java = os.environ.get("JAVA_HOME") or shutil.which("java")
+        if not (java or os.environ.get("SPARK_REMOTE")):  # with Connect it is the server's
             raise RuntimeError(
                 "Spark needs Java 17 or later: install one (on Debian: apt-get install "
                 "openjdk-17-jre-headless) or set JAVA_HOME to where it is."
@@ -57,50 +60,31 @@ class Cluster:
     def __init__(self, spark: Any) -> None:
         self.spark = find_session(spark)
         self.connect = type(self.spark).__module__.startswith("pyspark.sql.connect")
-        if not self.connect:
-            self._choose_python()
-
-    def _choose_python(self) -> None:
-        """Let Spark's workers be the Python that the settings name; on this machine, this one.
-
-        PySpark itself reads only PYSPARK_PYTHON, and else takes the first `python3` on the PATH,
-        which is another one in a virtual environment that is not activated.
-        """
-        chosen = self.setting("spark.pyspark.python", "")
-        if not chosen and re.match(r"local\b", self.setting("spark.master", "")):
-            chosen = sys.executable
-        if chosen and not os.environ.get("PYSPARK_PYTHON"):
+        if self.connect or os.environ.get("PYSPARK_PYTHON"):
+            return
+        # PySpark reads only PYSPARK_PYTHON, and else takes the first `python3` on the PATH, which
+        # is another one in a virtual environment that is not activated.
+        here = re.match(r"local\b", self.setting("spark.master", ""))
+        chosen = self.setting("spark.pyspark.python", "") or (sys.executable if here else "")
+        if chosen:
             self.spark.sparkContext.pythonExec = chosen
 
     def check_alive(self) -> None:
-        """Refuse a session whose context has been stopped."""
-        if self.connect:
-            stopped = bool(getattr(self.spark, "is_stopped", False))
-        else:
-            context = self.spark.sparkContext
-            try:
-                stopped = context._jsc is None or bool(context._jsc.sc().isStopped())
-            except Exception:  # the JVM itself is gone
-                stopped = True
+        stopped = True
+        with suppress(Exception):  # the JVM itself is gone
+            if self.connect:
+                stopped = bool(getattr(self.spark, "is_stopped", False))
+            else:
+                stopped = bool(self.spark.sparkContext._jsc.sc().isStopped())
         if stopped:
             raise RuntimeError("spark: its SparkContext has been stopped; start a new session.")
 
-    def check_barrier(self) -> None:
-        """Refuse what barrier jobs cannot live with."""
-        if self.setting("spark.dynamicAllocation.enabled", "false").lower() == "true":
-            raise RuntimeError(
-                "spark.dynamicAllocation.enabled must be false for resident workers (Spark's "
-                "barrier jobs do not go with it); or take SparkMapReduceEngine."
-            )
-
     def setting(self, name: str, default: str) -> str:
-        """A setting of the cluster or of the session."""
         if not self.connect:
             return str(self.spark.sparkContext.getConf().get(name, default))
-        try:
+        with suppress(Exception):  # Connect does not show all
             return str(self.spark.conf.get(name, default))
-        except Exception:  # Connect does not show all
-            return default
+        return default
 
     @property
     def task_cpus(self) -> int:
@@ -119,20 +103,8 @@ class Cluster:
                 n_tasks = min(n_tasks, max(1, self.slots()))
         return self.task_cpus * n_tasks
 
-    def has_running_tasks(self, group: str) -> bool:
-        """Whether a task of a job group runs now; with Connect this is not known."""
-        if self.connect:
-            return True
-        tracker = self.spark.sparkContext.statusTracker()
-        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
-        stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
-        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
-
     def wait_for_slots(self, wanted: int, patience: float) -> int:
-        """Slots, as soon as there are as many as wanted, or once no more executors come.
-
-        The first executor is waited for `patience` seconds; after it, more only a little.
-        """
+        """Slots: wait for the first executor with patience, and for more of them a little."""
         here = re.fullmatch(r"local(\[.*\])?", self.setting("spark.master", "")) is not None
         known, give_up = 0, time.monotonic() + patience
         while True:
@@ -145,7 +117,7 @@ class Cluster:
             time.sleep(0.1)
 
     def _expected_slots(self) -> int:
-        """Those that there will be once all executors have registered, as far as settings say."""
+        """Slots once all executors have registered, as far as settings say."""
         instances = int(self.setting("spark.executor.instances", "0"))
         if instances:
             cores = int(self.setting("spark.executor.cores", "1"))
@@ -157,56 +129,35 @@ class Cluster:
         """How many workers to start: as many as given, or as shards and slots allow."""
         if self.connect:
             if n_workers is None:
-                raise ValueError(
-                    "n_workers must be given with Spark Connect, which does not say how many "
-                    "tasks can run at once."
-                )
+                why = "which does not say how many tasks can run at once"
+                raise ValueError(f"n_workers must be given with Spark Connect, {why}.")
             return n_workers
-        wanted = min(n_shards, self._expected_slots()) if n_workers is None else n_workers
-        slots = self.wait_for_slots(wanted, patience)
+        slots = self.wait_for_slots(n_workers or min(n_shards, self._expected_slots()), patience)
         if slots == 0:
             raise RuntimeError(
                 f"spark: no executor has registered within {patience:g} s (start_timeout), so no "
                 "worker can be started."
             )
-        if n_workers is not None and n_workers > slots:
+        if (n_workers or 0) > slots:
             raise ValueError(
                 f"n_workers is {n_workers}, but the cluster can run only {slots} tasks at once "
                 f"(spark.task.cpus is {self.task_cpus})."
             )
-        return min(n_shards, slots) if n_workers is None else n_workers
+        return n_workers or min(n_shards, slots)
 
     def driver_host(self) -> str:
-        """This process's address, as executors know it."""
         if not self.connect:
             return self.setting("spark.driver.host", "127.0.0.1")
         remote = urlsplit(str(getattr(self.spark.client, "host", "") or "localhost"))
         host = remote.hostname or remote.path or "localhost"
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((host, 9))  # sends nothing: asks which interface leads there
-            except OSError:
-                return "127.0.0.1"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+            probe.connect((host, 9))  # sends nothing: asks which interface leads there
             return str(probe.getsockname()[0])
+        return "127.0.0.1"
 
-    def collect(self, frame: Any) -> list[Any]:
+    def collect(self, frame: DataFrame) -> list[Row]:
         """The rows of a DataFrame, from a job that Ctrl-C ends."""
-        rows: list[Any] = run_job(self, "dfwtrace: first pass over the rows", frame.collect)
-        return rows
-
-    def start_group(self, group: str, description: str) -> None:
-        """Put this thread's jobs into a group."""
-        if self.connect:
-            self.spark.addTag(group)
-        else:
-            self.spark.sparkContext.setJobGroup(group, description, interruptOnCancel=True)
-
-    def cancel_group(self, group: str) -> None:
-        """End all jobs of a group, from any thread."""
-        if self.connect:
-            self.spark.interruptTag(group)
-        else:
-            self.spark.sparkContext.cancelJobGroup(group)
+        return run_job(self, "dfwtrace: first pass over the rows", frame.collect)
 
 
 class BackgroundJob:
@@ -218,22 +169,17 @@ class BackgroundJob:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        description: str,
-        action: Callable[[], Any],
-        prepares: bool = False,
+        self, cluster: Cluster, description: str, action: Callable[[], Any], prepares: bool = False
     ) -> None:
         self._cluster, self._prepares = cluster, prepares
         self._group = f"dfwtrace-{uuid.uuid4().hex}"
         self._description, self._action = description, action
         self.outcome: Any = None
         self.error: BaseException | None = None
-        self._cancelled = False
+        self._begun = self._cancelled = False
         # An event, and not the thread's own end: after Ctrl-C within `join`, Python 3.11 believes
         # that a thread which still runs has ended.
         self._ended = threading.Event()
-        self._begun = False
         kind: Callable[..., threading.Thread] = threading.Thread
         if not cluster.connect:
             from pyspark import InheritableThread
@@ -246,8 +192,12 @@ class BackgroundJob:
         self._thread.start()
 
     def _run(self) -> None:
+        spark = self._cluster.spark
         try:
-            self._cluster.start_group(self._group, self._description)
+            if self._cluster.connect:
+                spark.addTag(self._group)
+            else:
+                spark.sparkContext.setJobGroup(self._group, self._description, True)
             if not self._cancelled:
                 self.outcome = self._action()
         except BaseException as error:
@@ -256,7 +206,6 @@ class BackgroundJob:
             self._ended.set()
 
     def failure(self) -> Exception | None:
-        """What to raise if the job has ended before its workers were ready."""
         if not self._ended.is_set():
             return None
         self._cluster.check_alive()
@@ -270,13 +219,23 @@ class BackgroundJob:
         )
 
     def preparing(self) -> bool:
-        return self._prepares and self._cluster.has_running_tasks(self._group)
+        """Whether a task of its runs now; with Connect this is not known."""
+        if not self._prepares or self._cluster.connect:
+            return self._prepares
+        tracker = self._cluster.spark.sparkContext.statusTracker()
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(self._group))
+        stages = [tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds]
+        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
     def cancel(self) -> None:
         self._cancelled = True
         if self._begun and not self._ended.is_set():
+            spark = self._cluster.spark
             with suppress(Exception):  # a context that has been stopped has no jobs
-                self._cluster.cancel_group(self._group)
+                if self._cluster.connect:
+                    spark.interruptTag(self._group)
+                else:
+                    spark.sparkContext.cancelJobGroup(self._group)
 
     def join(self, timeout: float) -> bool:
         return not self._begun or self._ended.wait(timeout)
@@ -322,10 +281,6 @@ def check_python(message: str) -> None:
 def python_traceback(message: str) -> str | None:
     """The Python traceback within Spark's account of a failed task, with those it came from."""
     # A blank line ends it, unless the next paragraph links it to another one.
-    found = re.search(
-        r"Traceback \(most recent call last\):"
-        r".*?(?=\n\s*\n(?!During handling|The above exception|Traceback)|\n\tat |\Z)",
-        message,
-        re.S,
-    )
+    end = r"(?=\n\s*\n(?!During handling|The above exception|Traceback)|\n\tat |\Z)"
+    found = re.search(r"Traceback \(most recent call last\):.*?" + end, message, re.S)
     return found.group(0) if found else None

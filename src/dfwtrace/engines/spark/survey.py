@@ -5,19 +5,18 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.data.rows import Examine, Facts, Targets
+from dfwtrace.data.rows import ArrayRows, Examine, Facts, Targets
 from dfwtrace.engines.spark.dataframe import (
     BadRowsError,
     Reading,
     choose_columns,
     row_place,
-    this_partition,
+    task_context,
     uneven,
 )
 
@@ -30,13 +29,9 @@ _REFUSALS = (BadRowsError, TypeError, ValueError)
 
 @dataclass(frozen=True)
 class FrameRows:
-    """Rows in a Spark DataFrame, examined.
+    """Rows in a Spark DataFrame, examined, in the order of ``frame.toPandas()``."""
 
-    Row r of all rows is row r - Σ counts[:p] of partition p, which is the order of
-    ``frame.toPandas()``.
-    """
-
-    frame: DataFrame  # only the columns that are read, as `Reading.select` names them
+    frame: DataFrame | None  # the columns that are read, as `Reading.select` names them
     reading: Reading
     examine: Examine
     facts: Facts
@@ -45,15 +40,14 @@ class FrameRows:
 
 def survey(
     frame: DataFrame,
-    features: Any,
-    label: Any,
+    features: object,
+    label: object,
     examine: Examine,
     collect: Callable[[DataFrame], list[Row]] | None = None,
 ) -> FrameRows:
-    """Check and measure all rows in one Spark job; one small row of each partition comes back.
+    """Check and measure all rows in one Spark job, which `collect` runs; raises the first refusal.
 
-    `examine` is called on the workers, with the rows of one Arrow batch at a time; `collect` runs
-    the job. What the first partition with bad rows has to say is raised.
+    `examine` is called on the workers, with the rows of one Arrow batch at a time.
     """
     reading = choose_columns(frame.schema, features, label)
     chosen = reading.select(frame)
@@ -61,7 +55,7 @@ def survey(
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        partition = this_partition()
+        partition = task_context().partitionId()
         report = survey_batches(batches, reading, examine, partition)
         columns = [pa.array([partition], pa.int32()), pa.array([pickle.dumps(report)], pa.binary())]
         yield pa.RecordBatch.from_arrays(columns, ["partition", "report"])
@@ -69,8 +63,7 @@ def survey(
     reporting = chosen.mapInArrow(task, "partition int, report binary")
     found = reporting.collect() if collect is None else collect(reporting)
     reports = {int(row["partition"]): pickle.loads(row["report"]) for row in found}
-    facts, counts = merge(reports, reading)
-    return FrameRows(chosen, reading, examine, facts, counts)
+    return FrameRows(chosen, reading, examine, *merge(reports, reading))
 
 
 class Measured(NamedTuple):
@@ -84,14 +77,9 @@ class Measured(NamedTuple):
     @classmethod
     def of(cls, X: Matrix, y: Array | None, examine: Examine, place: str) -> Measured:
         widths = (int(X.shape[1]), 0 if y is None else int(np.prod(y.shape[1:])))
-        X, y, (d, m) = examine(X, y)
-        sparse = bool(sp.issparse(X))
-        nonzeros = int(X.nnz) if sparse else int(np.count_nonzero(X))
-        targets = None if y is None else Targets(y.dtype, tuple(map(int, y.shape[1:])))
-        n, columns = map(int, X.shape)
-        stored = nonzeros if sparse else n * columns
-        facts = Facts(n, columns, stored, sparse, X.dtype, (int(d), int(m)), targets)
-        return cls(facts, nonzeros, widths, place)
+        rows = ArrayRows.examined(X, y, examine)
+        nonzeros = rows.facts.stored if rows.facts.sparse else int(np.count_nonzero(rows.X))
+        return cls(rows.facts, nonzeros, widths, place)
 
     def joined(self, other: Measured, reading: Reading) -> Measured:
         for source, width, width_there in zip(
@@ -110,7 +98,7 @@ class Measured(NamedTuple):
                     f"{name} must have rows of one shape, but the task's check made {here} of "
                     f"{self.place} and {there} of {other.place}."
                 )
-        targets = a.targets
+        targets = None
         if a.targets is not None and b.targets is not None:
             targets = Targets(np.result_type(a.targets.dtype, b.targets.dtype), a.targets.row)
         n, sparse = a.n_rows + b.n_rows, a.sparse or b.sparse
@@ -135,7 +123,8 @@ def merge(reports: dict[int, Report], reading: Reading) -> tuple[Facts, tuple[in
     """The facts of all rows, and the rows of each partition, from the partitions' reports."""
     total: Measured | None = None
     counts: list[int] = []
-    for partition, report in sorted(reports.items(), key=lambda item: item[0]):
+    for partition in sorted(reports):
+        report = reports[partition]
         if isinstance(report, Exception):
             raise report
         if report is not None:
@@ -149,24 +138,15 @@ def merge(reports: dict[int, Report], reading: Reading) -> tuple[Facts, tuple[in
 def survey_batches(
     batches: Iterator[pa.RecordBatch], reading: Reading, examine: Examine, partition: int
 ) -> Report:
-    """One partition's report.
-
-    A refusal is returned and not raised: Spark would wrap it in its own traceback, and try again.
-    """
+    """One partition's report. A refusal is returned: Spark would wrap and repeat what is raised."""
     total: Measured | None = None
     try:
         for start, X, y in reading.walk(batches, partition):
             measured = Measured.of(X, y, examine, row_place(partition, start))
             total = measured if total is None else total.joined(measured, reading)
     except _REFUSALS as error:
-        kind = next(kind for kind in _REFUSALS if isinstance(error, kind))
-        return kind(_with_column(str(error), reading))
+        kind, message = next(kind for kind in _REFUSALS if isinstance(error, kind)), str(error)
+        # A task's sentence about X or y gets the name of the column.
+        source = {"X ": reading.features, "y ": reading.label}.get(message[:2])
+        return kind(message if source is None else f"{message.removesuffix('.')} ({source}).")
     return total
-
-
-def _with_column(message: str, reading: Reading) -> str:
-    """A task's sentence about X or y, with the name of the column."""
-    source = {"X ": reading.features, "y ": reading.label}.get(message[:2])
-    if source is None:
-        return message
-    return f"{message.removesuffix('.')} ({source})."
