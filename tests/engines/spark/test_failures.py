@@ -53,7 +53,6 @@ class Sabotage:
 
     def __init__(self, way: str, healthy: Any, mark: Path) -> None:
         self.way, self.healthy, self.mark, self.calls = way, healthy, mark, 0
-        self.__name__ = healthy.__name__
 
     def __call__(self, *args: Any) -> Any:
         self.calls += 1
