@@ -232,6 +232,14 @@ class OnlyStats:
     stats = Bare.stats
 
 
+class Derived(dt.Task[Any]):
+    """Neither stats nor update: the defaults only raise."""
+
+
+class OneSidedTask(OneSided, dt.Task[Any]):
+    pass
+
+
 class SomeSlots(Bare):
     __slots__ = ("shift",)
 
@@ -248,6 +256,8 @@ class OnlySlots:
         (OtherSided(), "lacks the method 'matvec'"),
         (OnlyStats(), "must be an object such as LeastSquares(), or have the methods stats and"),
         (object(), "have the methods stats and update"),
+        (Derived(), "have the methods stats and update"),
+        (OneSidedTask(), "lacks the method 'rmatvec'"),
         (Bare, "must be an object such as LeastSquares()"),
         (FullTask, "must be an object such as LeastSquares()"),
         (OnlySlots(), "must be a subclass of dfwtrace.Task, since its class has __slots__"),

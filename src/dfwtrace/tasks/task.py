@@ -230,11 +230,11 @@ class Task(Objective, Generic[State]):
 
 def as_task(task: Any) -> Objective:
     """The task itself; an object with the methods of a task gets the defaults of the others."""
-    if isinstance(task, Objective):
+    if isinstance(task, Objective) and not isinstance(task, Task):
         return task
     kind = type(task)
-    own = {name for base in kind.__mro__ for name in vars(base)}
-    own |= set(getattr(task, "__dict__", ()))
+    bases = kind.__mro__[: kind.__mro__.index(Task)] if isinstance(task, Task) else kind.__mro__
+    own = {name for base in bases for name in vars(base)} | set(getattr(task, "__dict__", ()))
     if isinstance(task, type) or not {"stats", "update"} <= own:
         raise TypeError(
             f"task must be an object such as LeastSquares(), or have the methods stats and update, "
@@ -243,6 +243,8 @@ def as_task(task: Any) -> Objective:
     for one, other in (("matvec", "rmatvec"), ("rmatvec", "matvec")):
         if one in own and other not in own:
             raise TypeError(f"task lacks the method {other!r}: products are needed on both sides.")
+    if isinstance(task, Task):
+        return task
     if any(vars(base).get("__slots__") for base in kind.__mro__):  # which would stay behind
         raise TypeError("task must be a subclass of dfwtrace.Task, since its class has __slots__.")
     try:
