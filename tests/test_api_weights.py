@@ -238,6 +238,8 @@ def test_a_custom_task_takes_neither_weights_nor_an_intercept(
     class Custom(dt.Task[Any]):
         """Has no scores, as far as anyone knows."""
 
+        stats = update = dt.Task.gradient  # never called
+
     words = rf"^{next(iter(option))} needs a task made of a loss on scores"
     with pytest.raises(TypeError, match=words):
         dt.solve(Custom(), *multitask, radius=1.0, engine=Untouched(), **option)

@@ -96,6 +96,9 @@ class Uncurved(dt.Task[Any]):
     def stats(self, shard: dt.Shard, W: dt.LowRankMatrix) -> Any:
         return {"grad": np.zeros(W.shape)}
 
+    def update(self, state: Any, atom: dt.RankOne, gamma: float) -> Any:
+        return state
+
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_where_nothing_is_known_no_direction_is_stiff(problem_of: Build) -> None:

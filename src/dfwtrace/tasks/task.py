@@ -233,8 +233,7 @@ def as_task(task: Any) -> Objective:
     if isinstance(task, Objective) and not isinstance(task, Task):
         return task
     kind = type(task)
-    bases = kind.__mro__[: kind.__mro__.index(Task)] if isinstance(task, Task) else kind.__mro__
-    own = {name for base in bases for name in vars(base)} | set(getattr(task, "__dict__", ()))
+    own = {name for name in dir(task) if not isinstance(task, Task) or task.supports(name)}
     if isinstance(task, type) or not {"stats", "update"} <= own:
         raise TypeError(
             f"task must be an object such as LeastSquares(), or have the methods stats and update, "
