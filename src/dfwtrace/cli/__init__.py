@@ -19,7 +19,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # open to the end
+            setattr(sys, name, nowhere)
         elif hasattr(stream, "reconfigure"):  # a terminal without ² shows a question mark
             stream.reconfigure(errors="replace")
     for package in ("typer", "pyarrow", "jinja2"):

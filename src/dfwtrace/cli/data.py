@@ -72,7 +72,7 @@ def training_rows(
 def known_rows(
     path: Path, wanted: Wanted, target: Sequence[str] | None = None, targets: bool = True
 ) -> Table:
-    """Read the features of a model, and unless told otherwise targets, both in its order."""
+    """Read the features of a model and, by default, its targets, both in its order."""
     if targets and files.column_names(path) is not None:
         target = wanted.target if target is None else target
         require_target(path, target)

@@ -161,11 +161,12 @@ class CrossValidated(TraceNormEstimator):
         kind: Any = TraceNormClassifier if is_classifier(self) else TraceNormRegressor
         names = set(kind().get_params(deep=False))
         settings = self.get_params(deep=False).items()
-        fixed = kind(radius, **{name: value for name, value in settings if name in names})
+        kept = {name: value for name, value in settings if name in names}
+        fixed: TraceNormEstimator = kind(radius, **kept)
         known = ("classes_", "_one_target")
-        vars(fixed).update({name: vars(self)[name] for name in known if name in vars(self)})
+        fixed.__dict__.update({name: vars(self)[name] for name in known if name in vars(self)})
         fixed._keep(result, radius)
-        return fixed  # type: ignore[no-any-return]
+        return fixed
 
 
 class TraceNormRegressorCV(RegressorMethods, CrossValidated):

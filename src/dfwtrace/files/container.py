@@ -79,7 +79,7 @@ def read_container(path: str | os.PathLike[str], kind: str) -> Container:
     with _opened(name, kind) as (file, metadata):
         try:
             np.empty(os.path.getsize(path), np.uint8)  # safetensors panics where memory is short
-            arrays = {key: _sound(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118
+            arrays = {key: _sound(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118  # no dict
         except MemoryError as error:
             raise ModelFormatError(f"{name} is too large for the memory.") from error
         except Exception as error:  # also dtypes and shapes that NumPy lacks
