@@ -112,8 +112,6 @@ def test_a_reply_over_the_cap_names_the_setting(engine: Any, fan_in: int) -> Non
     workers.sum("wide", 500)
     with pytest.raises(WorkerError, match=r"a message of \d+ bytes, where largest_message = 4096"):
         workers.sum("wide", 512)
-    if fan_in == 16:  # the driver itself got it: nothing is started again in vain
-        assert workers.restarts == 0
     workers.close()
 
 

@@ -24,7 +24,6 @@ from dfwtrace.engines.resident.wire import (
     Kind,
     PeerLostError,
     ProtocolError,
-    TooLargeError,
     decode,
     encode,
     pack,
@@ -263,15 +262,15 @@ def test_a_large_frame_of_many_buffers_passes(line: tuple[socket.socket, socket.
 def test_frames_come_in_byte_by_byte(line: tuple[socket.socket, socket.socket]) -> None:
     here, there = line
     there.settimeout(None)
-    reader = FrameReader(100)
+    reader = FrameReader(there, 100)
     frames = []
     for byte in b"".join([*pack(Kind.SUM, 1, ["f", 2.0]), *pack(Kind.STOP, 2)]):
         here.send(bytes([byte]))
-        frame = reader.read(there)
+        frame = reader.read()
         if frame is not None:
             frames.append((frame.kind, frame.sequence, frame.values()))
         with pytest.raises(BlockingIOError):
-            reader.read(there, socket.MSG_DONTWAIT)
+            reader.read(socket.MSG_DONTWAIT)
     assert frames == [(Kind.SUM, 1, ["f", 2.0]), (Kind.STOP, 2, [])]
 
 
@@ -284,7 +283,7 @@ def test_a_frame_over_the_cap_is_refused_before_any_memory_is_asked_for(
     tracemalloc.start()
     try:
         with pytest.raises(
-            TooLargeError, match=f"{length} bytes, where largest_message = 100 is the most"
+            ProtocolError, match=f"{length} bytes, where largest_message = 100 is the most"
         ):
             receive(there, 100)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20

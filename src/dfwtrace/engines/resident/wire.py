@@ -44,10 +44,6 @@ class ProtocolError(Exception):
     """The other side sent what it should not have."""
 
 
-class TooLargeError(ProtocolError):
-    """A frame is larger than both sides have agreed on."""
-
-
 class PeerLostError(ConnectionError):
     """The other side has closed the connection."""
 
@@ -201,8 +197,8 @@ def _drop(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
 
 def receive(sock: socket.socket, largest: int) -> Frame:
     """The next frame from a blocking socket, of at most `largest` bytes."""
-    reader = FrameReader(largest)
-    while (frame := reader.read(sock)) is None:
+    reader = FrameReader(sock, largest)
+    while (frame := reader.read()) is None:
         pass
     return frame
 
@@ -210,19 +206,19 @@ def receive(sock: socket.socket, largest: int) -> Frame:
 class FrameReader:
     """Puts frames together from a socket, blocking or not, as their bytes come in."""
 
-    def __init__(self, largest: int) -> None:
-        self._largest = largest
+    def __init__(self, sock: socket.socket, largest: int) -> None:
+        self.sock, self._largest = sock, largest
         self._begin()
 
     def _begin(self) -> None:
         self._header: tuple[int, Kind] | None = None
         self._buffer, self._filled = bytearray(HEADER.size), 0
 
-    def read(self, sock: socket.socket, flags: int = 0) -> Frame | None:
+    def read(self, flags: int = 0) -> Frame | None:
         """One receive; the frame, if it is complete now. Raises BlockingIOError like `recv`."""
         if self._filled < len(self._buffer):
             try:
-                count = sock.recv_into(memoryview(self._buffer)[self._filled :], 0, flags)
+                count = self.sock.recv_into(memoryview(self._buffer)[self._filled :], 0, flags)
             except ConnectionResetError as error:
                 raise PeerLostError(str(error)) from error
             if count == 0:
@@ -233,8 +229,10 @@ class FrameReader:
         if self._header is None:
             length, sequence, kind = cast(tuple[int, int, int], HEADER.unpack(self._buffer))
             if length > self._largest:
-                most = f"largest_message = {self._largest}"
-                raise TooLargeError(f"a message of {length} bytes, where {most} is the most")
+                raise ProtocolError(
+                    f"a message of {length} bytes, where largest_message = {self._largest} is the "
+                    "most"
+                )
             try:
                 self._header = (sequence, Kind(kind))
             except ValueError as error:

@@ -18,14 +18,12 @@ from dfwtrace.engines.local import DeferredInterrupt
 from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
 from dfwtrace.engines.resident import connections, links, wire, worker
 from dfwtrace.engines.resident.connections import DRIVER, Caller, JoinInfo, Listener
-from dfwtrace.engines.resident.links import Link, Links, Member
+from dfwtrace.engines.resident.links import Links, Member
 from dfwtrace.engines.resident.wire import Kind, Value, pack, send
 from dfwtrace.engines.resident.worker import unpack_reply
 from dfwtrace.engines.tree import Node, TreeSum
 
 _POLL = 0.02
-# Seconds for a worker to be heard that had not even been let in when the job ended.
-_GRACE_FOR_NOBODY = 0.5
 # Part of `start_timeout` after which a job is asked again whether it is preparing something.
 _ASK = 0.1
 # Seconds for workers to stop, and for a job that was cancelled to end.
@@ -157,7 +155,7 @@ class WorkerGroup:
     # How the workers join.
 
     def _assemble(self) -> None:
-        members, tree, n_workers = self._links.members, self._links.links, self._info.n_workers
+        members, n_workers = self._links.members, self._info.n_workers
         self._job.start()
         self._wait(lambda: len(members) == n_workers, f"of {n_workers} workers came")
         # From here on there are heartbeats: loading may take as long as it takes.
@@ -165,10 +163,9 @@ class WorkerGroup:
         for member in members.values():
             self._send_parent(member)
         expected = self._above.count(DRIVER)
-        self._wait(lambda: len(tree) == expected, f"of {expected} workers linked up")
+        self._wait(lambda: len(self._links.linked) == expected, f"of {expected} workers linked up")
         for sender in self._senders:
             sender.join()
-        tree.sort(key=lambda link: link.index)
         self._listener.close()
 
     def _wait(self, enough: Callable[[], bool], wanted: str | None = None) -> None:
@@ -179,7 +176,6 @@ class WorkerGroup:
         while not enough():
             self._let_in()
             self._links.listen(0.0)
-            self._links.check()
             if self._sending_error is not None:
                 raise self._sending_error
             if (failure := self._job.failure()) is not None:
@@ -196,26 +192,27 @@ class WorkerGroup:
 
     def _hear_last_words(self) -> None:
         """The job has ended. A worker's own error comes first, and may be on its way still."""
-        end = time.monotonic() + (links.GRACE if self._links.members else _GRACE_FOR_NOBODY)
-        while time.monotonic() < end:
+        end = time.monotonic() + links.GRACE
+        while time.monotonic() < end and not self._links.all_lost:
             self._let_in()
             try:
                 self._links.listen(0.0)
             except WorkersLostError as lost:
                 if lost.traceback is not None:
                     raise
-            if self._links.members and not self._links.any_open:
-                return
 
     def _time_out(self, wanted: str) -> None:  # trying again would end the same
-        members, tree, info = self._links.members, self._links.links, self._info
-        count = len(members if len(members) < info.n_workers else tree)
-        slots, here = f"{info.n_workers} free slots", f"{info.host}:{info.port}"
-        why = f"has the cluster {slots}, and can the executors reach {here}?"
+        info, members = self._info, self._links.members
+        count = len(members if len(members) < info.n_workers else self._links.linked)
+        why = (
+            f"has the cluster {info.n_workers} free slots, and can the executors reach "
+            f"{info.host}:{info.port}?"
+        )
         if self._listener.trouble is not None:
             why = f"the driver could not let more in ({self._listener.trouble})."
-        limit = f"within {info.start_timeout:g} s (start_timeout)"
-        raise WorkerError(f"{count} {wanted} {limit}: {why}")
+        raise WorkerError(
+            f"{count} {wanted} within {info.start_timeout:g} s (start_timeout): {why}"
+        )
 
     def _let_in(self) -> None:
         with DeferredInterrupt(), suppress(queue.Empty):  # Ctrl-C must not lose a caller
@@ -223,27 +220,25 @@ class WorkerGroup:
 
     def _welcome(self, caller: Caller) -> None:
         """Know a caller as a worker, or as the link of one that is known; drop all others."""
-        index, members = caller.hello[0] if caller.hello else None, self._links.members
-        said = [type(value) for value in caller.hello[1:]]
-        linked = any(link.index == index for link in self._links.links)
-        if not isinstance(index, int) or not 0 <= index < self._info.n_workers:
-            caller.sock.close()
-        elif said == [str, int, int, str] and index not in members:
-            self._admit(index, caller)
-        elif not (said or linked) and index in members and self._above[index] == DRIVER:
-            reader = wire.FrameReader(self._info.largest_message)
-            self._links.add_link(Link(index, caller.sock, reader))
+        index, *said = caller.hello or [-1]
+        known = isinstance(index, int) and 0 <= index < self._info.n_workers
+        member = self._links.members.get(cast(int, index)) if known else None
+        reader = wire.FrameReader(caller.sock, self._info.largest_message)
+        if known and member is None and [*map(type, said)] == [str, int, int, str]:
+            self._admit(caller, reader)
+        elif member and not said and member.link is None and self._above[member.index] == DRIVER:
+            member.link = reader
+            self._links.add(member, reader)
         else:
             caller.sock.close()
 
-    def _admit(self, index: int, caller: Caller) -> None:
-        _, host, pid, port, version = cast(tuple[int, str, int, int, str], caller.hello)
+    def _admit(self, caller: Caller, reader: wire.FrameReader) -> None:
+        index, host, pid, port, version = cast(tuple[int, str, int, int, str], caller.hello)
         where = f"worker {index} ({host}, process {pid % 2**32})"
         first, last = self._info.shards_of(index)
-        reader, now = wire.FrameReader(self._info.largest_message), time.monotonic()
-        self._links.add_member(
-            Member(index, where, caller.address, port, last - first, caller.sock, reader, now)
-        )
+        now = time.monotonic()
+        member = Member(index, where, caller.address, port, last - first, reader, now)
+        self._links.add(member, reader)
         if version != (ours := connections.VERSION):
             both = f"{where} has dfwtrace {version} and the driver {ours}"
             raise WorkerError(f"{both}: install the same version on the cluster.")
@@ -269,7 +264,7 @@ class WorkerGroup:
         here = (self._info.host, self._info.port)
         host, port = here if parent is None else (parent.address, parent.port)
         try:
-            send(member.control, pack(Kind.TREE, 0, [host, port]))
+            send(member.control.sock, pack(Kind.TREE, 0, [host, port]))
         except OSError as error:
             raise WorkersLostError(f"{member.where} is gone: {error}") from error
 
@@ -289,15 +284,15 @@ class WorkerGroup:
             )
         self._sequence += 1
         self._busy = True
-        self._links.ask(request)
-        total, compute, reduce = len(self._links.links) * size, 0.0, 0.0
+        asked = self._links.ask(request)
+        total, compute, reduce = len(asked) * size, 0.0, 0.0
         nodes: list[Node] = []
-        for link, reply in self._replies(method, timeout):
+        for member, reply in self._replies(asked, method, timeout):
             at = time.perf_counter()
             try:
                 slowest, below, theirs = unpack_reply(reply, self._sequence)
             except wire.ProtocolError as error:
-                raise WorkersLostError(f"{self._links.where(link)} sent {error}") from error
+                raise WorkersLostError(f"{member.where} sent {error}") from error
             compute, total = max(compute, slowest), total + below
             nodes += theirs
             reduce += time.perf_counter() - at
@@ -305,41 +300,39 @@ class WorkerGroup:
         elapsed = time.perf_counter() - began
         return nodes, Cost(total, compute, max(0.0, elapsed - compute - reduce), reduce)
 
-    def _replies(self, method: str, timeout: float | None) -> Iterator[tuple[Link, wire.Frame]]:
-        due = set(self._links.links)
+    def _replies(
+        self, asked: list[Member], method: str, timeout: float | None
+    ) -> Iterator[tuple[Member, wire.Frame]]:
+        due = set(asked)
         self._links.restart_clocks()
         deadline = None if timeout is None else time.monotonic() + timeout
         while due:
-            for link, frame in self._links.listen(worker.INTERVAL):
-                if link not in due:
-                    where = self._links.where(link)
-                    raise WorkersLostError(f"{where} sent a reply that nobody asked for")
-                due.remove(link)
-                yield link, frame
-            self._links.check()
+            for member, frame in self._links.listen(worker.INTERVAL):
+                if member not in due:
+                    raise WorkersLostError(f"{member.where} sent a reply that nobody asked for")
+                due.remove(member)
+                yield member, frame
             if due and deadline is not None and time.monotonic() > deadline:
-                late = ", ".join(sorted(self._links.where(link) for link in due))
+                late = ", ".join(sorted(member.where for member in due))
                 missing = f"no answer to {method} within {timeout:g} s (round_timeout)"
                 raise WorkersLostError(f"{late}, or workers below: {missing}")
 
     # The end.
 
     def close(self) -> None:
+        """Let the workers stop by themselves; `abandon` those that are busy or do not."""
+        stopped = False
         try:
-            if not self._busy and self._stop():
-                self._disconnect()
-                return
-        except BaseException:
-            self.abandon()
-            raise
-        self.abandon()
+            stopped = not self._busy and self._stop()
+        finally:
+            self._disconnect() if stopped else self.abandon()
 
     def _stop(self) -> bool:
-        self._sequence += 1
-        for link in self._links.links:
+        for member in self._links.linked:
+            assert member.link is not None
             with suppress(OSError):
-                link.sock.settimeout(_FAREWELL)
-                send(link.sock, pack(Kind.STOP, self._sequence))
+                member.link.sock.settimeout(_FAREWELL)
+                send(member.link.sock, pack(Kind.STOP, self._sequence + 1))
         return self._job.join(_FAREWELL)
 
     def abandon(self) -> None:
