@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.engines.resident.roles import Impostor, Team, answer, ask
 
-from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.base import WorkersLostError
 from dfwtrace.engines.resident import links
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, send
 

@@ -18,8 +18,7 @@ from tests.engines.resident.programs import Products, make_shards
 from tests.engines.resident.roles import Impostor, Team, closed
 
 from dfwtrace.data.shards import Shard
-from dfwtrace.engines.base import WorkerError
-from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.base import WorkerError, WorkersLostError
 from dfwtrace.engines.resident import links, worker
 from dfwtrace.engines.resident.connections import VERSION
 from dfwtrace.engines.resident.wire import HEADER, Kind, pack, receive, send, shard_payloads

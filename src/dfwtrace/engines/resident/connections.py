@@ -19,7 +19,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from dfwtrace.data.shards import shard_bounds
-from dfwtrace.engines.recovery import UnreachableError
+from dfwtrace.engines.base import UnreachableError
 from dfwtrace.engines.resident import wire
 from dfwtrace.engines.resident.wire import Kind, PeerLostError, Value, hang_up, tune
 

@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from dfwtrace._typing import Array
-from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.base import WorkersLostError
 from dfwtrace.engines.resident import wire
 from dfwtrace.engines.resident.wire import Frame, FrameReader, Kind, ProtocolError
 

@@ -1,12 +1,14 @@
 """What travels on a socket: frames of a length, a sequence number, a kind and raw buffers.
 
-A frame's payload is a list of numbers, short texts and arrays. An array travels as its bytes, with
-its dtype, its shape and its memory order, because BLAS may round differently for another order.
-Shards travel as several such frames. Nothing is ever pickled.
+A frame's payload is a list of numbers, texts and arrays: its length and itself as JSON, with the
+dtype, the memory order and the shape in place of an array, then the bytes of all arrays. The order
+is kept because BLAS may round differently for another one. Shards travel as several such frames.
+Nothing is ever pickled.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import socket
 import struct
@@ -57,11 +59,13 @@ class Frame(NamedTuple):
         return decode(self.payload)
 
 
+#: Waits for the next frame from the driver.
+NextFrame = Callable[[], Frame]
+
 HEADER = struct.Struct("<QQB")  # length of the payload, sequence number, kind
 
-_DTYPES = {code: np.dtype(text) for code, text in enumerate(("<f8", "<f4", "<i8", "<i4", "|u1"))}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_MAX_DIMENSIONS = 4
+_DTYPES = {text: np.dtype(text) for text in ("<f8", "<f4", "<i8", "<i4", "|u1")}
+_SIZE = struct.Struct("<I")  # of the JSON
 # Buffers that one system call takes.
 _MAX_BUFFERS = 512
 # Bytes of a piece of a shard: large enough for the network, small beside any shard.
@@ -81,77 +85,55 @@ def repack(frame: Frame) -> list[memoryview]:
 
 
 def encode(values: Sequence[Value]) -> list[memoryview]:
-    """Values as buffers: one letter for the type, then what `decode` needs to know."""
+    """Values as buffers to send, arrays without a copy."""
+    items: list[object] = []
     buffers: list[memoryview] = []
-    head = bytearray()
     for value in values:
         if isinstance(value, np.ndarray):
             array = value if value.flags.forc else np.ascontiguousarray(value)
-            if array.dtype not in _CODES or array.ndim > _MAX_DIMENSIONS:
-                kind = f"{array.dtype} and {array.ndim} dimensions"
-                raise TypeError(f"an array of {kind} cannot be sent.")
+            if array.dtype.str not in _DTYPES:
+                raise TypeError(f"an array of {array.dtype} cannot be sent.")
             by_column = not array.flags.c_contiguous
-            head += struct.pack("<cBBB", b"a", _CODES[array.dtype], by_column, array.ndim)
-            head += struct.pack(f"<{array.ndim}Q", *array.shape)
-            buffers.append(memoryview(bytes(head)))
-            head.clear()
+            items.append([array.dtype.str, "F" if by_column else "C", *array.shape])
             if array.size:
                 buffers.append((array.T if by_column else array).data.cast("B"))
         elif isinstance(value, str):
-            text = value.encode(errors="backslashreplace")  # a traceback may hold anything
-            head += struct.pack("<cI", b"s", len(text)) + text
-        elif isinstance(value, float | np.floating):
-            head += struct.pack("<cd", b"f", float(value))
+            items.append(value)
         else:  # whole numbers of any size: a seed may be large
-            number = int(value).to_bytes(int(value).bit_length() // 8 + 1, "little", signed=True)
-            head += struct.pack("<cI", b"i", len(number)) + number
-    buffers.append(memoryview(bytes(head)))
-    return [buffer for buffer in buffers if len(buffer)]
+            items.append(float(value) if isinstance(value, float | np.floating) else int(value))
+    text = json.dumps(items).encode()
+    return [memoryview(_SIZE.pack(len(text)) + text), *buffers]
 
 
 def decode(payload: bytes | bytearray) -> list[Value]:
     """The values of a payload; arrays get memory of their own. Refuses what `encode` never made."""
     try:
-        return list(_decode(memoryview(payload)))
-    except (struct.error, ValueError, KeyError) as error:
-        raise ProtocolError(f"a payload of {len(payload)} bytes makes no sense") from error
+        return _decode(payload)
+    except (struct.error, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as e:
+        raise ProtocolError(f"a payload of {len(payload)} bytes makes no sense") from e
 
 
-def _decode(payload: memoryview) -> Iterator[Value]:
-    at = 0
-
-    def take(size: int) -> memoryview:
-        nonlocal at
-        if size > len(payload) - at:
+def _decode(payload: bytes | bytearray) -> list[Value]:
+    at = _SIZE.size + _SIZE.unpack_from(payload)[0]
+    values: list[Value] = []
+    for item in json.loads(payload[_SIZE.size : at]):
+        if isinstance(item, str | int | float):
+            values.append(item)
+            continue
+        dtype, order, *shape = item
+        # Python's numbers do not overflow: a huge shape asks for more bytes than there are.
+        end = at + math.prod((_DTYPES[dtype].itemsize, *shape))
+        if end > len(payload):
             raise ValueError("cut short")
-        at += size
-        return payload[at - size : at]
-
-    def counted() -> bytes:
-        return bytes(take(*struct.unpack("<I", take(4))))
-
-    while at < len(payload):
-        letter = bytes(take(1))
-        if letter == b"a":
-            code, by_column, ndim = take(3)
-            if ndim > _MAX_DIMENSIONS:
-                raise ValueError("too many dimensions")
-            shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
-            dtype = _DTYPES[code]
-            # Python's numbers do not overflow: a huge shape asks for more bytes than there are.
-            data = take(math.prod((dtype.itemsize, *shape)))
-            array = np.empty(shape, dtype, order="F" if by_column else "C")
-            if len(data):
-                (array.T if by_column else array).data.cast("B")[:] = data
-            yield array
-        elif letter == b"s":
-            yield counted().decode()
-        elif letter == b"f":
-            yield struct.unpack("<d", take(8))[0]
-        elif letter == b"i":
-            yield int.from_bytes(counted(), "little", signed=True)
-        else:
-            raise ValueError("unknown type")
+        array: Array = np.empty(shape, dtype, order)
+        if array.size:
+            flat = (array.T if order == "F" else array).data.cast("B")
+            flat[:] = memoryview(payload)[at:end]
+        values.append(array)
+        at = end
+    if at != len(payload):
+        raise ValueError("more than was announced, or less")
+    return values
 
 
 def tune(sock: socket.socket) -> None:
@@ -267,7 +249,7 @@ def shard_payloads(shards: list[Shard], largest_message: int) -> Iterator[list[V
                     yield [flat[first : first + most]]
 
 
-def receive_shards(next_frame: Callable[[], Frame], count: int) -> list[Shard]:
+def receive_shards(next_frame: NextFrame, count: int) -> list[Shard]:
     """Put `count` shards together from the frames that carry them."""
 
     def values() -> list[Value]:

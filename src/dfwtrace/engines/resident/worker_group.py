@@ -12,16 +12,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Protocol, cast
 
-from dfwtrace._typing import FloatArray
-from dfwtrace.engines.base import Args, Cost, WorkerError, Workers
+from dfwtrace.engines.base import (
+    Args,
+    Cost,
+    Restarts,
+    WorkerError,
+    Workers,
+    WorkersLostError,
+    check_same_rows,
+)
 from dfwtrace.engines.local import DeferredInterrupt
-from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
 from dfwtrace.engines.resident import connections, links, wire, worker
 from dfwtrace.engines.resident.connections import DRIVER, Caller, JoinInfo, Listener
 from dfwtrace.engines.resident.links import Links, Member
 from dfwtrace.engines.resident.wire import Kind, Value, pack, send
 from dfwtrace.engines.resident.worker import unpack_reply
-from dfwtrace.engines.tree import Node, TreeSum
+from dfwtrace.engines.tree import Node
 
 _POLL = 0.02
 # Part of `start_timeout` after which a job is asked again whether it is preparing something.
@@ -82,14 +88,8 @@ class ResidentWorkers(Workers):
     def _change(self, method: str, args: Args, build: bool) -> None:
         self._round(Kind.BUILD if build else Kind.APPLY, method, args)
 
-    def _sum(self, method: str, args: Args) -> FloatArray:
-        total = TreeSum(self.n_shards, self._round(Kind.SUM, method, args))
-        self.cost = self.cost._replace(reduce=self.cost.reduce + total.seconds)
-        return total.result()
-
-    def _gather(self, method: str, args: Args) -> list[FloatArray]:
-        nodes = self._round(Kind.GATHER, method, args)
-        return [node.partial for node in sorted(nodes, key=lambda node: node.place)]
+    def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
+        return self._round(Kind.SUM if add else Kind.GATHER, method, args)
 
     def _round(self, kind: Kind, method: str, args: Args) -> list[Node]:
         began, self.cost = time.perf_counter(), Cost()

@@ -11,16 +11,21 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dfwtrace._typing import FloatArray
 from dfwtrace.data.rows import ArrayRows, Examine
 from dfwtrace.data.shards import shard_bounds, split_rows
-from dfwtrace.engines.base import Args, Call, Cost, Workers
+from dfwtrace.engines.base import (
+    Args,
+    Call,
+    Cost,
+    Restarts,
+    Workers,
+    WorkersLostError,
+    check_same_rows,
+)
 from dfwtrace.engines.local import single_threaded_blas
-from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
 from dfwtrace.engines.spark.dataframe import task_context
-from dfwtrace.engines.spark.packing import assemble, keys_for, packed
+from dfwtrace.engines.spark.packing import FrameRows, assemble, keys_for, shuffled, survey
 from dfwtrace.engines.spark.session import Cluster, python_traceback, reason, run_job
-from dfwtrace.engines.spark.survey import FrameRows, survey
 from dfwtrace.engines.tree import Node, TreeSum
 from dfwtrace.validation import check_count
 
@@ -141,15 +146,6 @@ class MapReduceWorkers(Workers):
 
     def _change(self, method: str, args: Args, build: bool) -> None:
         self._retry(method, lambda: self._make_states([(method, args)], build))
-
-    def _sum(self, method: str, args: Args) -> FloatArray:
-        total = TreeSum(self.n_shards, self._replies(method, args, add=True))
-        self.cost = self.cost._replace(reduce=total.seconds)
-        return total.result()
-
-    def _gather(self, method: str, args: Args) -> list[FloatArray]:
-        nodes = self._replies(method, args, add=False)
-        return [node.partial for node in sorted(nodes, key=lambda node: node.place)]
 
     def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
         """The shards' replies, in any order; added up as far as tasks do it."""
@@ -338,7 +334,7 @@ def _shards_of_frame(spark: SparkSession, rows: FrameRows, n_shards: int) -> RDD
         for chunk in to_chunks(shard):
             yield pa.RecordBatch.from_pydict({"chunk": pa.array([chunk], pa.binary())})
 
-    frame = packed(rows, bounds, keys_for(spark, n_shards)).repartition(n_shards, "key")
+    frame = shuffled(rows, bounds, keys_for(spark, n_shards))
     return frame.mapInArrow(task, "chunk binary").rdd.map(lambda row: bytes(row[0]))
 
 

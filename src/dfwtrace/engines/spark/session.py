@@ -16,8 +16,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dfwtrace.engines.base import WorkerError
-from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.base import WorkerError, WorkersLostError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -118,19 +117,16 @@ class Cluster:
 
     def _expected_slots(self) -> int:
         """Slots once all executors have registered, as far as settings say."""
-        instances = int(self.setting("spark.executor.instances", "0"))
-        if instances:
-            cores = int(self.setting("spark.executor.cores", "1"))
-            return instances * max(1, cores // self.task_cpus)
+        executor_slots = int(self.setting("spark.executor.cores", "1")) // self.task_cpus
+        promised = int(self.setting("spark.executor.instances", "0")) * max(1, executor_slots)
         most = int(self.setting("spark.cores.max", "0")) // self.task_cpus
-        return most or max(1, self.slots())
+        return promised or most or max(1, self.slots())
 
     def choose_workers(self, n_workers: int | None, n_shards: int, patience: float) -> int:
         """How many workers to start: as many as given, or as shards and slots allow."""
         if self.connect:
             if n_workers is None:
-                why = "which does not say how many tasks can run at once"
-                raise ValueError(f"n_workers must be given with Spark Connect, {why}.")
+                raise ValueError("n_workers must be given with Spark Connect.")
             return n_workers
         slots = self.wait_for_slots(n_workers or min(n_shards, self._expected_slots()), patience)
         if slots == 0:
@@ -258,21 +254,17 @@ def reason(message: str) -> str:
 
 def check_python(message: str) -> None:
     """Say what to do if the workers' Python lacks packages or is of another version."""
-    lacking = re.search(
-        rf"No (?:module named|package metadata was found for) '?((?:{_PACKAGES})\b[\w.]*)", message
+    fault = re.search(
+        rf"No (module named|package metadata was found for) '?({_PACKAGES})\b[\w.]*|"
+        'PYTHON_VERSION_MISMATCH|Cannot run program "[^"]+"',
+        message,
     )
-    if lacking is not None:
-        fault = f"has no {lacking[1]}"
-    elif "PYTHON_VERSION_MISMATCH" in message:
-        fault = "is of another version than the driver's"
-    elif absent := re.search(r'Cannot run program "([^"]+)"', message):
-        fault = f"cannot be started ({absent[1]})"
-    else:
-        return
-    raise WorkerError(
-        f"the Python of Spark's workers {fault}: set PYSPARK_PYTHON, or spark.pyspark.python, to "
-        f"one that has dfwtrace[spark] on every machine (the driver's is {sys.executable})."
-    )
+    if fault is not None:
+        raise WorkerError(
+            f"the Python of Spark's workers cannot be used ({fault[0]}): set PYSPARK_PYTHON, or "
+            "spark.pyspark.python, to one that has dfwtrace[spark] on every machine, and the "
+            f"version of the driver's ({sys.executable})."
+        )
 
 
 def python_traceback(message: str) -> str | None:
