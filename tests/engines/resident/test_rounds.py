@@ -88,7 +88,7 @@ def test_a_request_waits_for_a_worker_that_reads_slowly(assembly: Any) -> None:
 
 def test_a_request_over_the_cap_is_refused_before_anything_is_sent(joined: Any) -> None:
     group, _, link = joined
-    overhead = sum(len(part) for part in pack(Kind.SUM, 1, ["product", np.zeros(0)]))
+    overhead = sum(len(part) for part in pack(Kind.SUM, 1, ["product", np.zeros(100)])) - 800
     fits = (1000 - overhead) // 8
     refused = overhead + 8 * (fits + 1)
     with pytest.raises(ValueError, match=rf"largest_message must be at least {refused} bytes"):

@@ -223,6 +223,7 @@ def test_shapes_that_overflow_are_refused(
         announced(["x"])[:3],
         announced(7),
         announced([None]),
+        announced([1.5]),
         announced([{"a": 1}]),
         announced([[]]),
         announced([["|O", "C", 1]], bytes(8)),

@@ -114,9 +114,9 @@ SCHEMA = schema_of(
     [
         (5, None, TypeError, "features must be the name of a column or a list of names, got 5."),
         (["x", 3], None, TypeError, "features must be the name of a column or a list of names"),
-        ([], None, ValueError, "features must name at least one column, got an empty list."),
-        (None, (), ValueError, "label must name at least one column, got an empty list."),
-        (["x", "x"], None, ValueError, "features must name each column once, but has 'x' twice."),
+        ([], None, ValueError, r"features must name at least one column, each once, got \[\]."),
+        (None, (), ValueError, r"label must name at least one column, each once, got \(\)."),
+        (["x", "x"], None, ValueError, r"each once, got \['x', 'x'\]."),
         (
             "q",
             None,

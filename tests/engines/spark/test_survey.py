@@ -64,7 +64,7 @@ def test_facts_of_all_batches_and_partitions() -> None:
             [],
         ]
     )
-    assert counts == (0, 3, 0, 1)
+    assert counts == (0, 3, 0, 1, 0)
     assert facts == Facts(
         n_rows=4,
         n_columns=3,

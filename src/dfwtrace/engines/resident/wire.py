@@ -1,9 +1,9 @@
 """What travels on a socket: frames of a length, a sequence number, a kind and raw buffers.
 
-A frame's payload is a list of numbers, texts and arrays: its length and itself as JSON, with the
-dtype, the memory order and the shape in place of an array, then the bytes of all arrays. The order
-is kept because BLAS may round differently for another one. Shards travel as several such frames.
-Nothing is ever pickled.
+A frame's payload is a list of numbers, texts and arrays: its length and itself as JSON, with null
+in place of a float and the dtype, the memory order and the shape in place of an array, then the
+bytes of all of these. The order is kept because BLAS may round differently for another one. Shards
+travel as several such frames. Nothing is ever pickled.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ HEADER = struct.Struct("<QQB")  # length of the payload, sequence number, kind
 
 _DTYPES = {text: np.dtype(text) for text in ("<f8", "<f4", "<i8", "<i4", "|u1")}
 _SIZE = struct.Struct("<I")  # of the JSON
+_FLOAT = struct.Struct("<d")
 # Buffers that one system call takes.
 _MAX_BUFFERS = 512
 # Bytes of a piece of a shard: large enough for the network, small beside any shard.
@@ -97,10 +98,11 @@ def encode(values: Sequence[Value]) -> list[memoryview]:
             items.append([array.dtype.str, "F" if by_column else "C", *array.shape])
             if array.size:
                 buffers.append((array.T if by_column else array).data.cast("B"))
-        elif isinstance(value, str):
-            items.append(value)
+        elif isinstance(value, float | np.floating):  # as many bytes for each
+            items.append(None)
+            buffers.append(memoryview(_FLOAT.pack(value)))
         else:  # whole numbers of any size: a seed may be large
-            items.append(float(value) if isinstance(value, float | np.floating) else int(value))
+            items.append(value if isinstance(value, str) else int(value))
     text = json.dumps(items).encode()
     return [memoryview(_SIZE.pack(len(text)) + text), *buffers]
 
@@ -117,20 +119,22 @@ def _decode(payload: bytes | bytearray) -> list[Value]:
     at = _SIZE.size + _SIZE.unpack_from(payload)[0]
     values: list[Value] = []
     for item in json.loads(payload[_SIZE.size : at]):
-        if isinstance(item, str | int | float):
+        if item is None:
+            values.append(_FLOAT.unpack_from(payload, at)[0])
+            at += _FLOAT.size
+        elif isinstance(item, str | int):
             values.append(item)
-            continue
-        dtype, order, *shape = item
-        # Python's numbers do not overflow: a huge shape asks for more bytes than there are.
-        end = at + math.prod((_DTYPES[dtype].itemsize, *shape))
-        if end > len(payload):
-            raise ValueError("cut short")
-        array: Array = np.empty(shape, dtype, order)
-        if array.size:
-            flat = (array.T if order == "F" else array).data.cast("B")
-            flat[:] = memoryview(payload)[at:end]
-        values.append(array)
-        at = end
+        else:
+            dtype, order, *shape = item
+            # Python's numbers do not overflow: a huge shape asks for more bytes than there are.
+            start, at = at, at + math.prod((_DTYPES[dtype].itemsize, *shape))
+            if at > len(payload):
+                raise ValueError("cut short")
+            array: Array = np.empty(shape, dtype, order)
+            if array.size:
+                flat = (array.T if order == "F" else array).data.cast("B")
+                flat[:] = memoryview(payload)[start:at]
+            values.append(array)
     if at != len(payload):
         raise ValueError("more than was announced, or less")
     return values

@@ -19,15 +19,7 @@ from dfwtrace.engines.base import Args
 from dfwtrace.engines.local import ShardStates, threads_for
 from dfwtrace.engines.resident import wire
 from dfwtrace.engines.resident.connections import VERSION, JoinInfo, Listener, connect, parents
-from dfwtrace.engines.resident.wire import (
-    Frame,
-    Kind,
-    NextFrame,
-    PeerLostError,
-    ProtocolError,
-    pack,
-    send,
-)
+from dfwtrace.engines.resident.wire import Frame, Kind, PeerLostError, ProtocolError, pack, send
 from dfwtrace.engines.tree import Node, TreeSum
 
 #: Seconds between two signs of life.
@@ -41,7 +33,7 @@ _NO_DRIVER = "the driver must be reachable from the executors; see the settings 
 _NO_PARENT = "executors must reach each other on any port where there are more workers than fan_in"
 
 #: Gets the worker's shards into memory.
-Load = Callable[[NextFrame], list[Shard]]
+Load = Callable[[wire.NextFrame], list[Shard]]
 
 
 class Heartbeat:

@@ -72,7 +72,7 @@ class ResidentWorkers(Workers):
         self._closed = False
         self._restarts = Restarts(max_restarts, self._abandon)
         self._group: WorkerGroup | None = None
-        self._digests: list[bytes] | None = None
+        self._digests: list[bytes] = []
         self.shard_rows = self._restarts.retry(self._ready_group).shard_rows
 
     @property
@@ -81,8 +81,8 @@ class ResidentWorkers(Workers):
         return self._restarts.count
 
     def close(self) -> None:
-        self._closed = True
-        if (group := self._taken_group()) is not None:
+        group, self._group, self._closed = self._group, None, True
+        if group is not None:
             group.close()
 
     def _change(self, method: str, args: Args, build: bool) -> None:
@@ -95,9 +95,8 @@ class ResidentWorkers(Workers):
         began, self.cost = time.perf_counter(), Cost()
         nodes = self._restarts.retry(lambda: self._ask(self._ready_group(), kind, method, args))
         # Whatever else it took, such as to start workers again, was spent waiting.
-        elapsed = time.perf_counter() - began
-        wait = max(0.0, elapsed - self.cost.compute - self.cost.reduce)
-        self.cost = self.cost._replace(wait=wait)
+        wait = time.perf_counter() - began - self.cost.compute - self.cost.reduce
+        self.cost = self.cost._replace(wait=max(0.0, wait))
         return nodes
 
     def _ask(self, group: WorkerGroup, kind: Kind, method: str, args: Args) -> list[Node]:
@@ -118,12 +117,9 @@ class ResidentWorkers(Workers):
         return self._group
 
     def _abandon(self) -> None:
-        if (group := self._taken_group()) is not None:
-            group.abandon()
-
-    def _taken_group(self) -> WorkerGroup | None:
         group, self._group = self._group, None
-        return group
+        if group is not None:
+            group.abandon()
 
 
 class WorkerGroup:
@@ -273,8 +269,7 @@ class WorkerGroup:
     def round(
         self, kind: Kind, method: str, args: Args, timeout: float | None
     ) -> tuple[list[Node], Cost]:
-        """Ask all workers; the nodes that they answer with, in the order of arrival."""
-        began = time.perf_counter()
+        """Ask all workers; what they answer in the order of arrival, and the cost but for waits."""
         request = pack(kind, self._sequence + 1, [method, *args])
         size = sum(map(len, request))
         if size > self._info.largest_message:
@@ -297,8 +292,7 @@ class WorkerGroup:
             nodes += theirs
             reduce += time.perf_counter() - at
         self._busy = False
-        elapsed = time.perf_counter() - began
-        return nodes, Cost(total, compute, max(0.0, elapsed - compute - reduce), reduce)
+        return nodes, Cost(total, compute, reduce=reduce)
 
     def _replies(
         self, asked: list[Member], method: str, timeout: float | None

@@ -156,10 +156,8 @@ def _named(argument: str, value: object) -> tuple[str, ...]:
         raise TypeError(
             f"{argument} must be the name of a column or a list of names, got {describe(value)}."
         )
-    if not value:
-        raise ValueError(f"{argument} must name at least one column, got an empty list.")
-    if twice := [name for i, name in enumerate(value) if name in value[:i]]:
-        raise ValueError(f"{argument} must name each column once, but has {twice[0]!r} twice.")
+    if not value or len(set(value)) < len(value):
+        raise ValueError(f"{argument} must name at least one column, each once, got {value!r}.")
     return tuple(value)
 
 

@@ -53,7 +53,7 @@ class FrameRows:
     reading: Reading
     examine: Examine
     facts: Facts
-    counts: tuple[int, ...]  # rows in each partition, up to the last one with rows
+    counts: tuple[int, ...]  # rows in each partition
 
 
 def survey(
@@ -84,78 +84,73 @@ def survey(
 
 
 class Measured(NamedTuple):
-    """What is known of some rows. Two such add up to what is known of both."""
+    """What is known of the rows of one batch."""
 
     facts: Facts
     nonzeros: int
     place: str  # of the first row
 
-    def joined(self, other: Measured, reading: Reading) -> Measured:
-        a, b = self.facts, other.facts
-        sources = (reading.features, reading.label or reading.features)
-        for source, here, there in zip(sources, _widths(a), _widths(b), strict=True):
-            if here != there:
-                name = source.names[0]
-                raise uneven(source.argument, name, here, self.place, there, other.place)
-        targets = None
-        if a.targets is not None and b.targets is not None:
-            targets = Targets(np.result_type(a.targets.dtype, b.targets.dtype), a.targets.row)
-        n, sparse = a.n_rows + b.n_rows, a.sparse or b.sparse
-        nonzeros = self.nonzeros + other.nonzeros
-        facts = replace(
-            a,
-            n_rows=n,
-            stored=nonzeros if sparse else n * a.n_columns,
-            sparse=sparse,
-            dtype=np.result_type(a.dtype, b.dtype),
-            shape=(max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])),
-            targets=targets,
-        )
-        return self._replace(facts=facts, nonzeros=nonzeros)
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Numbers in a row of X, and of y."""
+        targets = self.facts.targets
+        return self.facts.n_columns, 0 if targets is None else math.prod(targets.row)
 
 
-def _widths(facts: Facts) -> tuple[int, int]:
-    """Numbers in a row of X, and of y."""
-    return facts.n_columns, 0 if facts.targets is None else math.prod(facts.targets.row)
-
-
-#: A partition's sizes, or what was refused, or None without rows.
-Report = Measured | Exception | None
+#: What is known of a partition's batches, or what was refused.
+Report = list[Measured] | Exception
 
 
 def merge(reports: dict[int, Report], reading: Reading) -> tuple[Facts, tuple[int, ...]]:
     """The facts of all rows, and the rows of each partition, from the partitions' reports."""
-    total: Measured | None = None
-    counts: list[int] = []
-    for partition in sorted(reports):
-        report = reports[partition]
+    found: list[Measured] = []
+    counts = [0] * (max(reports, default=0) + 1)
+    for partition, report in sorted(reports.items()):
         if isinstance(report, Exception):
             raise report
-        if report is not None:
-            counts += [0] * (partition - len(counts)) + [report.facts.n_rows]
-            total = report if total is None else total.joined(report, reading)
-    if total is None:
+        for batch in report:
+            found.append(batch)
+            counts[partition] += batch.facts.n_rows
+            _check_even(found[0], batch, reading)
+    if not found:
         raise ValueError("X must have at least one row, but the DataFrame has none.")
-    return total.facts, tuple(counts)
+    facts = [batch.facts for batch in found]
+    first, n_rows, sparse = facts[0], sum(counts), any(one.sparse for one in facts)
+    targets = first.targets
+    if targets is not None:
+        kinds = {one.targets.dtype for one in facts if one.targets is not None}
+        targets = Targets(np.result_type(*kinds), targets.row)
+    stored = sum(one.nonzeros for one in found) if sparse else n_rows * first.n_columns
+    shape = (max(one.shape[0] for one in facts), max(one.shape[1] for one in facts))
+    dtype = np.result_type(*{one.dtype for one in facts})
+    whole = Facts(n_rows, first.n_columns, stored, sparse, dtype, shape, targets)
+    return whole, tuple(counts)
+
+
+def _check_even(first: Measured, other: Measured, reading: Reading) -> None:
+    sources = (reading.features, reading.label or reading.features)
+    for source, here, there in zip(sources, first.widths, other.widths, strict=True):
+        if here != there:
+            name = source.names[0]
+            raise uneven(source.argument, name, here, first.place, there, other.place)
 
 
 def survey_batches(
     batches: Iterator[pa.RecordBatch], reading: Reading, examine: Examine, partition: int
 ) -> Report:
     """One partition's report. A refusal is returned: Spark would wrap and repeat what is raised."""
-    total: Measured | None = None
+    found = []
     try:
         for start, X, y in reading.walk(batches, partition):
             rows = ArrayRows.examined(X, y, examine)
             nonzeros = rows.facts.stored if rows.facts.sparse else int(np.count_nonzero(rows.X))
-            measured = Measured(rows.facts, nonzeros, row_place(partition, start))
-            total = measured if total is None else total.joined(measured, reading)
+            found.append(Measured(rows.facts, nonzeros, row_place(partition, start)))
     except _REFUSALS as error:
         kind, message = next(kind for kind in _REFUSALS if isinstance(error, kind)), str(error)
         # A task's sentence about X or y gets the name of the column.
         source = {"X ": reading.features, "y ": reading.label}.get(message[:2])
         return kind(message if source is None else f"{message.removesuffix('.')} ({source}).")
-    return total
+    return found
 
 
 def shuffled(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[int]) -> DataFrame:
