@@ -212,18 +212,21 @@ class Engine(Protocol):
         """Cut the rows (`ArrayRows`, or what the engine's own `survey` returned) into shards."""
 
 
-class Restarts:
-    """Repeats what was lost, up to a limit; `count` restarts so far.
+class RecoveringWorkers(Workers):
+    """Workers that may be lost, and are then started again at most `max_restarts` times."""
 
-    `abandon` releases what is left after a loss, or after an error that ends the run.
-    """
-
-    def __init__(self, limit: int, abandon: Callable[[], None]) -> None:
-        self._limit, self._abandon = limit, abandon
+    def __init__(self, shard_rows: list[int], max_restarts: int) -> None:
+        super().__init__(shard_rows)
+        self.restarts = 0
+        self._max_restarts = max_restarts
         self._last_traceback: str | None = None
-        self.count = 0
+        self._digests: list[bytes] = []
 
-    def retry(self, attempt: Callable[[], Outcome]) -> Outcome:
+    @abstractmethod
+    def _abandon(self) -> None:
+        """Release what is left after a loss, or after an error that ends the run."""
+
+    def _recover(self, attempt: Callable[[], Outcome]) -> Outcome:
         """Make attempts until one raises no WorkersLostError."""
         while True:
             try:
@@ -231,9 +234,9 @@ class Restarts:
             except WorkersLostError as lost:
                 self._abandon()
                 self._raise_if_hopeless(lost)
-                self.count += 1
-                again = f"starting the workers again ({self.count} of {self._limit} restarts)"
-                _log.warning("%s; %s", lost.what, again)
+                self.restarts += 1
+                count = f"{self.restarts} of {self._max_restarts} restarts"
+                _log.warning("%s; starting the workers again (%s)", lost.what, count)
             except BaseException:
                 self._abandon()
                 raise
@@ -250,10 +253,15 @@ class Restarts:
         # The same error at the same place after a fresh start would come again.
         if lost.traceback and lost.traceback == self._last_traceback:
             raise WorkerError(f"{lost.what}, twice in the same way.{details}") from lost
-        if self.count >= self._limit:
-            end = f"after {self.count} restarts (max_restarts)"
+        if self.restarts >= self._max_restarts:
+            end = f"after {self.restarts} restarts (max_restarts)"
             raise WorkerError(f"{lost.what}, {end}.{details}") from lost
         self._last_traceback = lost.traceback
+
+    def _check_digests(self, digests: list[bytes]) -> None:
+        """Refuse shards that are not what they were when they were first read."""
+        check_same_rows(digests, self._digests or digests)
+        self._digests = digests
 
 
 def check_same_rows(now: Sequence[bytes], then: Sequence[bytes], first: int = 0) -> None:

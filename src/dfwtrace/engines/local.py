@@ -73,7 +73,7 @@ class ShardStates:
     def __init__(
         self,
         program: object,
-        shards: Sequence[Any],
+        shards: Sequence[object],
         n_jobs: int = 1,
         first: int = 0,
         n_shards: int | None = None,
@@ -161,7 +161,7 @@ class DeferredInterrupt:
     """
 
     noted = False
-    _handler: Callable[[int, FrameType | None], Any] | None = None
+    _handler: Callable[[int, FrameType | None], object] | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -6,21 +6,14 @@ Lost workers are launched again and brought to where they were.
 from __future__ import annotations
 
 import queue
-import threading
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol, cast
 
-from dfwtrace.engines.base import (
-    Args,
-    Cost,
-    Restarts,
-    WorkerError,
-    Workers,
-    WorkersLostError,
-    check_same_rows,
-)
+from dfwtrace.engines.base import Args, Cost, RecoveringWorkers, WorkerError, WorkersLostError
 from dfwtrace.engines.local import DeferredInterrupt
 from dfwtrace.engines.resident import connections, links, wire, worker
 from dfwtrace.engines.resident.connections import DRIVER, Caller, JoinInfo, Listener
@@ -58,7 +51,7 @@ class Job(Protocol):
     def join(self, timeout: float) -> bool: ...
 
 
-class ResidentWorkers(Workers):
+class ResidentWorkers(RecoveringWorkers):
     """Rounds with resident workers, whatever becomes of them; `launch` starts a group.
 
     After a loss new workers repeat the logged calls: states built from W would have other bits.
@@ -67,18 +60,11 @@ class ResidentWorkers(Workers):
     def __init__(
         self, launch: Callable[[], WorkerGroup], max_restarts: int, round_timeout: float | None
     ) -> None:
-        super().__init__([])
+        super().__init__([], max_restarts)
         self._launch, self._round_timeout = launch, round_timeout
         self._closed = False
-        self._restarts = Restarts(max_restarts, self._abandon)
         self._group: WorkerGroup | None = None
-        self._digests: list[bytes] = []
-        self.shard_rows = self._restarts.retry(self._ready_group).shard_rows
-
-    @property
-    def restarts(self) -> int:
-        """How often workers were lost and launched again."""
-        return self._restarts.count
+        self.shard_rows = self._recover(self._ready_group).shard_rows
 
     def close(self) -> None:
         group, self._group, self._closed = self._group, None, True
@@ -93,7 +79,7 @@ class ResidentWorkers(Workers):
 
     def _round(self, kind: Kind, method: str, args: Args) -> list[Node]:
         began, self.cost = time.perf_counter(), Cost()
-        nodes = self._restarts.retry(lambda: self._ask(self._ready_group(), kind, method, args))
+        nodes = self._recover(lambda: self._ask(self._ready_group(), kind, method, args))
         # Whatever else it took, such as to start workers again, was spent waiting.
         wait = time.perf_counter() - began - self.cost.compute - self.cost.reduce
         self.cost = self.cost._replace(wait=max(0.0, wait))
@@ -110,8 +96,7 @@ class ResidentWorkers(Workers):
             raise RuntimeError("the workers have been closed.")
         if self._group is None:
             self._group = self._launch()
-            self._digests = self._digests or self._group.digests
-            check_same_rows(self._group.digests, self._digests)
+            self._check_digests(self._group.digests)
             for k, (method, args) in enumerate(self._log):
                 self._ask(self._group, Kind.APPLY if k else Kind.BUILD, method, args)
         return self._group
@@ -135,8 +120,8 @@ class WorkerGroup:
         self._info, self._listener, self._job, self._rows = info, listener, job, rows
         self._above = connections.parents(info.n_workers, info.fan_in)
         self._links = Links()
-        self._senders: list[threading.Thread] = []
-        self._sending_error: BaseException | None = None
+        self._pool = ThreadPoolExecutor(info.n_workers, "dfwtrace-rows")
+        self._sent: list[Future[None]] = []  # once they are done, the rows of a worker each
         self._sequence = 0
         self._busy = False  # in the middle of a round
         try:
@@ -160,8 +145,7 @@ class WorkerGroup:
             self._send_parent(member)
         expected = self._above.count(DRIVER)
         self._wait(lambda: len(self._links.linked) == expected, f"of {expected} workers linked up")
-        for sender in self._senders:
-            sender.join()
+        self._pool.shutdown()
         self._listener.close()
 
     def _wait(self, enough: Callable[[], bool], wanted: str | None = None) -> None:
@@ -172,8 +156,9 @@ class WorkerGroup:
         while not enough():
             self._let_in()
             self._links.listen(0.0)
-            if self._sending_error is not None:
-                raise self._sending_error
+            for sent in self._sent:
+                if sent.done():
+                    sent.result()
             if (failure := self._job.failure()) is not None:
                 self._hear_last_words()
                 raise failure
@@ -239,21 +224,7 @@ class WorkerGroup:
             both = f"{where} has dfwtrace {version} and the driver {ours}"
             raise WorkerError(f"{both}: install the same version on the cluster.")
         if self._rows is not None:
-            self._send_rows(caller, self._rows(index))
-
-    def _send_rows(self, caller: Caller, payloads: Iterable[list[Value]]) -> None:
-        def run() -> None:
-            try:
-                for payload in payloads:
-                    send(caller.sock, pack(Kind.ROWS, 0, payload))
-            except OSError:
-                pass  # the worker's end of the connection says why
-            except BaseException as error:
-                self._sending_error = error
-
-        sender = threading.Thread(target=run, name="dfwtrace-rows", daemon=True)
-        self._senders.append(sender)
-        sender.start()
+            self._sent.append(self._pool.submit(_send_rows, caller.sock, self._rows(index)))
 
     def _send_parent(self, member: Member) -> None:
         parent = self._links.members.get(self._above[member.index])
@@ -340,6 +311,10 @@ class WorkerGroup:
     def _disconnect(self) -> None:
         self._links.close()
         self._listener.close()
-        for sender in self._senders:  # the connections that they send on are closed
-            if sender.ident is not None:  # Ctrl-C may come before it is started
-                sender.join()
+        self._pool.shutdown()  # the connections that rows are sent on are closed
+
+
+def _send_rows(sock: socket.socket, payloads: Iterable[list[Value]]) -> None:
+    with suppress(OSError):  # the worker's end of the connection says why
+        for payload in payloads:
+            send(sock, pack(Kind.ROWS, 0, payload))

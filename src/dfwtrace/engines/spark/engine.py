@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dfwtrace.data.rows import ArrayRows, Examine
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
@@ -19,7 +19,7 @@ from dfwtrace.validation import check_count, check_positive, describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Loads a worker's shards from its task's input, or from the frames that the driver sends.
 Load = Callable[[int, "Iterator[pa.RecordBatch]", NextFrame], list[Shard]]
@@ -73,7 +73,7 @@ class SparkEngine:
 
     def __init__(
         self,
-        spark: Any = None,
+        spark: SparkSession | None = None,
         n_shards: int = 8,
         n_workers: int | None = None,
         *,

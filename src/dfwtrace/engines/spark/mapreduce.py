@@ -17,8 +17,7 @@ from dfwtrace.engines.base import (
     Args,
     Call,
     Cost,
-    Restarts,
-    Workers,
+    RecoveringWorkers,
     WorkersLostError,
     check_same_rows,
 )
@@ -71,7 +70,12 @@ class SparkMapReduceEngine:
     """
 
     def __init__(
-        self, spark: Any = None, n_shards: int = 8, depth: int = 2, *, max_restarts: int = 3
+        self,
+        spark: SparkSession | None = None,
+        n_shards: int = 8,
+        depth: int = 2,
+        *,
+        max_restarts: int = 3,
     ) -> None:
         self.n_shards = check_count("n_shards", n_shards, 1)
         self.depth = check_count("depth", depth, 1)
@@ -104,7 +108,7 @@ class SparkMapReduceEngine:
         return f"SparkMapReduceEngine(n_shards={self.n_shards}, depth={self.depth})"
 
 
-class MapReduceWorkers(Workers):
+class MapReduceWorkers(RecoveringWorkers):
     """Shards and their states in persisted RDDs, one partition each.
 
     States are kept without their lineage; if blocks of them are lost, the logged calls are repeated
@@ -116,11 +120,9 @@ class MapReduceWorkers(Workers):
     ) -> None:
         from pyspark import cloudpickle
 
-        super().__init__([0] * engine.n_shards)
+        super().__init__([0] * engine.n_shards, engine.max_restarts)
         self._cluster, self._rows, self._depth = engine.cluster, rows, engine.depth
         self._context: SparkContext = self._cluster.spark.sparkContext
-        self._restarts = Restarts(engine.max_restarts, self._drop_states)
-        self._digests: list[bytes] = []
         self._shards: RDD[bytes] | None = None
         self._states: RDD[bytes] | None = None
         self._persisted: set[int] = set()  # ids of RDDs
@@ -133,14 +135,9 @@ class MapReduceWorkers(Workers):
             self.close()
             raise
 
-    @property
-    def restarts(self) -> int:
-        """How often states were lost and made again."""
-        return self._restarts.count
-
     def close(self) -> None:
         self._shards = None
-        self._drop_states()
+        self._abandon()
         while self._broadcasts:
             _destroy(self._broadcasts.pop())
 
@@ -167,7 +164,7 @@ class MapReduceWorkers(Workers):
     def _make_states(self, calls: list[Call], build: bool) -> None:
         """New states by these calls, one after the other, on the shards or on the states so far."""
         if build:
-            self._drop_states()  # frees their memory first
+            self._abandon()  # frees their memory first
         source = self._ready_shards() if build else self._source()
         with self._order(source, calls) as order:
             # Computed now, kept, and what it was computed from forgotten: of a union Spark clears
@@ -191,10 +188,9 @@ class MapReduceWorkers(Workers):
         if self._shards is None:
             shards = self._persist(self._cut_rows())
             found = sorted(shards.mapPartitionsWithIndex(_measure).collect())
-            digests = [digest for _, _, digest in found]
-            check_same_rows(digests, self._digests or digests)
+            self._check_digests([digest for _, _, digest in found])
             self.shard_rows = [n_rows for _, n_rows, _ in found]
-            self._shards, self._digests = shards, digests
+            self._shards = shards
         return self._shards
 
     def _cut_rows(self) -> RDD[bytes]:
@@ -242,7 +238,7 @@ class MapReduceWorkers(Workers):
                 raise WorkersLostError(what, python_traceback(message)) from error
 
         began = time.perf_counter()
-        outcome = self._restarts.retry(run)
+        outcome = self._recover(run)
         seconds, compute = time.perf_counter() - began, float(self._seconds.value)
         wait = max(0.0, seconds - compute - self.cost.reduce)
         self.cost = self.cost._replace(compute=compute, wait=wait)
@@ -250,7 +246,7 @@ class MapReduceWorkers(Workers):
 
     # What Spark keeps. Its context may be stopped at any time.
 
-    def _drop_states(self) -> None:
+    def _abandon(self) -> None:
         """Drop the states, of which nothing is certain; shards Spark can compute again."""
         self._states = None
         self._keep_only(self._shards)
@@ -274,7 +270,7 @@ class MapReduceWorkers(Workers):
         return broadcast
 
 
-def _destroy(broadcast: Broadcast[Any]) -> None:
+def _destroy(broadcast: Broadcast[object]) -> None:
     with suppress(Exception):  # of a context that has been stopped
         broadcast.destroy()
 

@@ -14,12 +14,12 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dfwtrace.engines.base import WorkerError, WorkersLostError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 Outcome = TypeVar("Outcome")
 
@@ -31,7 +31,7 @@ _CANCEL_EVERY = 0.2
 _PACKAGES = "dfwtrace|numba|numpy|pandas|pyarrow|scipy|sklearn|threadpoolctl"
 
 
-def find_session(spark: Any) -> Any:
+def find_session(spark: SparkSession | None) -> SparkSession:
     """The session given, or the active one, or a new one."""
     for package in ("pyspark", "pyarrow", "pandas"):
         if importlib.util.find_spec(package) is None:
@@ -56,7 +56,7 @@ def find_session(spark: Any) -> Any:
 class Cluster:
     """One Spark session, and what it can run."""
 
-    def __init__(self, spark: Any) -> None:
+    def __init__(self, spark: SparkSession | None) -> None:
         self.spark = find_session(spark)
         self.connect = type(self.spark).__module__.startswith("pyspark.sql.connect")
         if self.connect or os.environ.get("PYSPARK_PYTHON"):
