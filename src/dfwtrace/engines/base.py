@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray, Memory
+from dfwtrace.engines.tree import Node, TreeSum
 
+Outcome = TypeVar("Outcome")
 #: Arguments of a round, which every shard is given.
 Args = tuple[Array | float, ...]
 #: The name of a program's method, and its arguments.
 Call = tuple[str, Args]
+
+_log = logging.getLogger("dfwtrace")
 
 
 class WorkerError(RuntimeError):
@@ -22,6 +27,18 @@ class WorkerError(RuntimeError):
 
 class RowsChangedError(RuntimeError):
     """The rows of a DataFrame were not the same when Spark computed them again."""
+
+
+class WorkersLostError(Exception):
+    """A worker raised (`traceback`), vanished, fell silent or took too long: start all again."""
+
+    def __init__(self, what: str, traceback: str | None = None) -> None:
+        super().__init__(what)
+        self.what, self.traceback = what, traceback
+
+
+class UnreachableError(ConnectionError):
+    """A worker could not reach the driver, or its parent in the tree."""
 
 
 class Cost(NamedTuple):
@@ -95,15 +112,20 @@ class Workers(ABC):
 
     def sum(self, method: str, *args: Array | float) -> FloatArray:
         """Σ program.method(state, *args) along the fixed tree over the shards."""
-        total = self._sum(method, _in_order(args))
+        nodes = self._replies(method, _in_order(args), add=True)
+        total = nodes[0].partial
+        if len(nodes) > 1:
+            tree = TreeSum(self.n_shards, nodes)
+            total = tree.result()
+            self.cost = self.cost._replace(reduce=self.cost.reduce + tree.seconds)
         self._count(method, args, total.size)
         return total
 
     def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
         """The replies of program.method(state, *args), in the order of the shards."""
-        replies = self._gather(method, _in_order(args))
-        self._count(method, args, replies[0].size)
-        return replies
+        nodes = self._replies(method, _in_order(args), add=False)
+        self._count(method, args, nodes[0].partial.size)
+        return [node.partial for node in sorted(nodes, key=lambda node: node.place)]
 
     def count_for_oracle(self, active: bool) -> None:
         """Count the rounds from now on as the oracle's, or as others."""
@@ -162,10 +184,8 @@ class Workers(ABC):
     def _change(self, method: str, args: Args, build: bool) -> None: ...
 
     @abstractmethod
-    def _sum(self, method: str, args: Args) -> FloatArray: ...
-
-    @abstractmethod
-    def _gather(self, method: str, args: Args) -> list[FloatArray]: ...
+    def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
+        """The replies in any order; if they are to `add`, as far added as they are elsewhere."""
 
     def _logged_change(self, method: str, args: Args, build: bool) -> None:
         self._change(method, args, build)
@@ -190,6 +210,68 @@ class Engine(Protocol):
 
     def start(self, program: object, rows: Any) -> Workers:
         """Cut the rows (`ArrayRows`, or what the engine's own `survey` returned) into shards."""
+
+
+class RecoveringWorkers(Workers):
+    """Workers that may be lost, and are then started again at most `max_restarts` times."""
+
+    def __init__(self, shard_rows: list[int], max_restarts: int) -> None:
+        super().__init__(shard_rows)
+        self.restarts = 0
+        self._max_restarts = max_restarts
+        self._last_traceback: str | None = None
+        self._digests: list[bytes] = []
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """Release what is left after a loss, or after an error that ends the run."""
+
+    def _recover(self, attempt: Callable[[], Outcome]) -> Outcome:
+        """Make attempts until one raises no WorkersLostError."""
+        while True:
+            try:
+                outcome = attempt()
+            except WorkersLostError as lost:
+                self._abandon()
+                self._raise_if_hopeless(lost)
+                self.restarts += 1
+                count = f"{self.restarts} of {self._max_restarts} restarts"
+                _log.warning("%s; starting the workers again (%s)", lost.what, count)
+            except BaseException:
+                self._abandon()
+                raise
+            else:
+                self._last_traceback = None
+                return outcome
+
+    def _raise_if_hopeless(self, lost: WorkersLostError) -> None:
+        for kind in (RowsChangedError, UnreachableError):  # a fresh start would end no better
+            name = f"{kind.__name__}: "
+            if lost.traceback and name in lost.traceback:
+                raise kind(lost.traceback.rstrip().split(name)[-1]) from None
+        details = f"\n\n{lost.traceback.rstrip()}" if lost.traceback else ""
+        # The same error at the same place after a fresh start would come again.
+        if lost.traceback and lost.traceback == self._last_traceback:
+            raise WorkerError(f"{lost.what}, twice in the same way.{details}") from lost
+        if self.restarts >= self._max_restarts:
+            end = f"after {self.restarts} restarts (max_restarts)"
+            raise WorkerError(f"{lost.what}, {end}.{details}") from lost
+        self._last_traceback = lost.traceback
+
+    def _check_digests(self, digests: list[bytes]) -> None:
+        """Refuse shards that are not what they were when they were first read."""
+        check_same_rows(digests, self._digests or digests)
+        self._digests = digests
+
+
+def check_same_rows(now: Sequence[bytes], then: Sequence[bytes], first: int = 0) -> None:
+    """Refuse shards, from number `first` on, whose digests are not what they were."""
+    for j, (digest, before) in enumerate(zip(now, then, strict=True), start=first):
+        if digest != before:
+            raise RowsChangedError(
+                f"the rows of shard {j} came back different when they were read again: persist "
+                "the DataFrame, or write it to a file and read that."
+            )
 
 
 def _in_order(args: Args) -> Args:

@@ -16,11 +16,10 @@ from typing import Any, Self
 import scipy.linalg  # noqa: F401  # brings a BLAS of its own, which a limit set before would miss
 import threadpoolctl
 
-from dfwtrace._typing import FloatArray
 from dfwtrace.data.rows import ArrayRows
 from dfwtrace.data.shards import split_rows
 from dfwtrace.engines.base import Args, Cost, Workers
-from dfwtrace.engines.tree import TreeSum
+from dfwtrace.engines.tree import Node, TreeSum
 from dfwtrace.validation import check_count
 
 # Handing work to a thread costs more than it saves below this much data for each.
@@ -68,18 +67,19 @@ class LocalEngine:
 class ShardStates:
     """Shards of this process, from `first` on of all `n_shards`, their states and their threads.
 
-    `n_jobs` threads include the calling one. `seconds` is what the last call took.
+    `n_jobs` threads include the calling one. The last call took `seconds`, of which `adding`.
     """
 
     def __init__(
         self,
         program: object,
-        shards: Sequence[Any],
+        shards: Sequence[object],
         n_jobs: int = 1,
         first: int = 0,
         n_shards: int | None = None,
     ) -> None:
-        self.seconds, self.first = 0.0, first
+        self.seconds = self.adding = 0.0
+        self._first = first
         self._n_shards = len(shards) if n_shards is None else n_shards
         self._program = program
         self._shards, self._states = list(shards), list(shards)
@@ -103,18 +103,14 @@ class ShardStates:
 
         self._each(make)
 
-    def partial_sum(self, method: str, args: Args) -> TreeSum:
-        """The sum over the shards that are here, as far as they are neighbours in the tree."""
+    def replies(self, method: str, args: Args, add: bool) -> list[Node]:
+        """The shards' replies; with `add`, summed as far as they are neighbours in the tree."""
         run = getattr(self._program, method)
-        total = TreeSum(self._n_shards)
-        self._each(lambda j: total.add(self.first + j, run(self._states[j], *args)))
-        return total
-
-    def gather(self, method: str, args: Args) -> list[FloatArray]:
-        run = getattr(self._program, method)
-        replies: dict[int, FloatArray] = {}
-        self._each(lambda j: replies.__setitem__(j, run(self._states[j], *args)))
-        return [replies[j] for j in range(len(self._states))]
+        total, nodes = TreeSum(self._n_shards), list[Node]()
+        put = total.add_node if add else nodes.append
+        self._each(lambda j: put(Node(0, self._first + j, run(self._states[j], *args))))
+        self.adding = total.seconds
+        return total.nodes() if add else nodes
 
     def close(self) -> None:
         if self._pool is not None:
@@ -129,37 +125,32 @@ class ShardStates:
             for j in range(len(self._states)):
                 work(j)
         else:
-            with DeferredInterrupt() as interrupt:
-                self._in_threads(self._pool, work, interrupt)
+            self._in_threads(self._pool, work)
         self.seconds = time.perf_counter() - began
 
-    def _in_threads(
-        self, pool: ThreadPoolExecutor, work: Callable[[int], None], interrupt: DeferredInterrupt
-    ) -> None:
-        left = iter(range(len(self._states)))
-        lock, stop = threading.Lock(), threading.Event()
+    def _in_threads(self, pool: ThreadPoolExecutor, work: Callable[[int], None]) -> None:
+        left, lock, over = iter(range(len(self._states))), threading.Lock(), threading.Event()
 
         def take() -> None:
             try:
-                while not (stop.is_set() or interrupt.noted):
+                while not (over.is_set() or interrupt.noted):
                     with lock:
                         j = next(left, None)
                     if j is None:
                         return
                     work(j)
-            except BaseException:
-                stop.set()
-                raise
+            finally:  # nothing is left, or after an error nobody will read the states
+                over.set()
 
-        others = [pool.submit(take) for _ in range(self._helpers)]
-        try:
-            take()
-        finally:  # after an error, no thread may go on with states that nobody will read
-            stop.set()
-            started = [other for other in others if not other.cancel()]
-            wait(started)
-        for other in started:
-            other.result()
+        with DeferredInterrupt() as interrupt:
+            others = [pool.submit(take) for _ in range(self._helpers)]
+            try:
+                take()
+            finally:
+                started = [other for other in others if not other.cancel()]
+                wait(started)
+            for other in started:
+                other.result()
 
 
 class DeferredInterrupt:
@@ -170,7 +161,7 @@ class DeferredInterrupt:
     """
 
     noted = False
-    _handler: Callable[[int, FrameType | None], Any] | None = None
+    _handler: Callable[[int, FrameType | None], object] | None = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -213,15 +204,11 @@ class LocalWorkers(Workers):
         self._shards.change(method, args, build)
         self.cost = Cost(compute=self._shards.seconds)
 
-    def _sum(self, method: str, args: Args) -> FloatArray:
-        total = self._shards.partial_sum(method, args)
-        self.cost = Cost(0, max(0.0, self._shards.seconds - total.seconds), 0.0, total.seconds)
-        return total.result()
-
-    def _gather(self, method: str, args: Args) -> list[FloatArray]:
-        replies = self._shards.gather(method, args)
-        self.cost = Cost(compute=self._shards.seconds)
-        return replies
+    def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
+        nodes = self._shards.replies(method, args, add)
+        adding = self._shards.adding
+        self.cost = Cost(0, max(0.0, self._shards.seconds - adding), 0.0, adding)
+        return nodes
 
 
 def threads_for(n_bytes: int, n_jobs: int) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
-from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.base import WorkersLostError
 from dfwtrace.engines.resident import worker
 from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
 from dfwtrace.engines.resident.wire import Frame, receive_shards, shard_payloads

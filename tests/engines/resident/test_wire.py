@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import socket
 import struct
@@ -24,7 +25,6 @@ from dfwtrace.engines.resident.wire import (
     Kind,
     PeerLostError,
     ProtocolError,
-    TooLargeError,
     decode,
     encode,
     pack,
@@ -63,7 +63,7 @@ def same(a: Any, b: Any) -> bool:
             and (not a.flags.forc or a.flags.c_contiguous == b.flags.c_contiguous)
         )
     if isinstance(a, float):
-        return isinstance(b, float) and struct.pack("<d", a) == struct.pack("<d", b)
+        return isinstance(b, float) and repr(a) == repr(b)
     return type(a) is type(b) and bool(a == b)
 
 
@@ -130,7 +130,6 @@ def test_numbers_of_numpy_travel_as_numbers() -> None:
         np.ones(2, np.float16),
         np.array([None]),
         np.array(["a"]),
-        np.ones((1,) * 5),
     ],
     ids=lambda array: f"{array.dtype}-{array.ndim}",
 )
@@ -155,23 +154,14 @@ def refused(payload: bytes) -> bool:
     return False
 
 
-@given(VALUES.filter(bool), st.data())
-def test_a_payload_cut_short_is_refused_or_tells_less(values: Any, data: st.DataObject) -> None:
-    payload = payload_of(values)
-    cut = payload[: data.draw(st.integers(0, len(payload) - 1))]
-    if not refused(cut):  # cut between two values
-        assert len(decode(cut)) < len(values)
-
-
 @given(ARRAYS | TEXT | NUMBERS)
 def test_every_cut_through_a_value_is_refused(value: Any) -> None:
     payload = payload_of([value])
-    for length in range(1, min(len(payload), 300)):
+    for length in range(min(len(payload), 300)):
         assert refused(payload[:length])
 
 
 @given(st.binary(max_size=200))
-@example(b"a\x00\x00\x01" + b"\xff" * 8)
 def test_random_bytes_raise_nothing_unexpected(payload: bytes) -> None:
     refused(payload)
 
@@ -189,22 +179,29 @@ SIZES = st.sampled_from(
 ) | st.integers(0, 2**64 - 1)
 
 
+def announced(items: Any, rest: bytes = b"") -> bytes:
+    """A payload with this JSON, and these bytes behind it."""
+    text = json.dumps(items).encode()
+    return struct.pack("<I", len(text)) + text + rest
+
+
 @given(
-    st.integers(0, 7),
-    st.integers(0, 255),
+    st.sampled_from([*DTYPES, "|O", ">f8", ""]),
+    st.sampled_from("CFKA"),
     st.lists(SIZES, max_size=6),
     st.binary(max_size=64),
 )
-@example(0, 0, [2**63, 0], b"")
-@example(0, 1, [0, 2**63], b"")
-@example(0, 0, [2**32, 2**32], b"")
-@example(0, 0, [2**31, 2**31, 4], b"")
+@example("<f8", "C", [2**63, 0], b"")
+@example("<f8", "F", [0, 2**63], b"")
+@example("<f8", "C", [2**32, 2**32], b"")
+@example("<f8", "C", [2**31, 2**31, 4], b"")
+@example("<f8", "C", [2**70, 0], b"")
+@example("<f8", "C", [-1, -1], bytes(8))
 def test_shapes_that_overflow_are_refused(
-    code: int, by_column: int, shape: list[int], rest: bytes
+    dtype: str, order: str, shape: list[int], rest: bytes
 ) -> None:
     """And never asked of the memory: a product of sizes may be zero in 64 bits."""
-    head = struct.pack("<cBBB", b"a", code, by_column, len(shape))
-    payload = head + struct.pack(f"<{len(shape)}Q", *shape) + rest
+    payload = announced([[dtype, order, *shape]], rest)
     tracemalloc.start()
     try:
         if not refused(payload):
@@ -219,14 +216,22 @@ def test_shapes_that_overflow_are_refused(
 @pytest.mark.parametrize(
     "payload",
     [
-        b"x",
-        b"p\x80\x04.",
-        b"s" + struct.pack("<I", 2**32 - 1),
-        b"i" + struct.pack("<I", 2**32 - 1) + b"1",
-        b"s" + struct.pack("<I", 2) + b"\xff\xfe",
-        b"f1234567",
-        b"a\x09\x00\x00",
-        b"a\x00\x00\x05" + bytes(40),
+        b"",
+        b"what?",
+        announced([])[:-1],
+        announced([], b"x"),
+        announced(["x"])[:3],
+        announced(7),
+        announced([None]),
+        announced([1.5]),
+        announced([{"a": 1}]),
+        announced([[]]),
+        announced([["|O", "C", 1]], bytes(8)),
+        announced([["<f8", "C", 1.0]], bytes(8)),
+        announced([["<f8", "C", "1"]], bytes(8)),
+        announced([["<f8", "C", 2]], bytes(8)),
+        struct.pack("<I", 9000) + b"[" * 9000,
+        struct.pack("<I", 3) + b'"\xff"',
     ],
 )
 def test_what_encode_never_made_is_refused(payload: bytes) -> None:
@@ -263,15 +268,15 @@ def test_a_large_frame_of_many_buffers_passes(line: tuple[socket.socket, socket.
 def test_frames_come_in_byte_by_byte(line: tuple[socket.socket, socket.socket]) -> None:
     here, there = line
     there.settimeout(None)
-    reader = FrameReader(100)
+    reader = FrameReader(there, 100)
     frames = []
     for byte in b"".join([*pack(Kind.SUM, 1, ["f", 2.0]), *pack(Kind.STOP, 2)]):
         here.send(bytes([byte]))
-        frame = reader.read(there)
+        frame = reader.read()
         if frame is not None:
             frames.append((frame.kind, frame.sequence, frame.values()))
         with pytest.raises(BlockingIOError):
-            reader.read(there, socket.MSG_DONTWAIT)
+            reader.read(socket.MSG_DONTWAIT)
     assert frames == [(Kind.SUM, 1, ["f", 2.0]), (Kind.STOP, 2, [])]
 
 
@@ -284,7 +289,7 @@ def test_a_frame_over_the_cap_is_refused_before_any_memory_is_asked_for(
     tracemalloc.start()
     try:
         with pytest.raises(
-            TooLargeError, match=f"{length} bytes, where largest_message = 100 is the most"
+            ProtocolError, match=f"{length} bytes, where largest_message = 100 is the most"
         ):
             receive(there, 100)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20

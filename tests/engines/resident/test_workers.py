@@ -21,8 +21,7 @@ from tests.engines.resident.programs import (
 )
 
 from dfwtrace.engines import Cost
-from dfwtrace.engines.base import RowsChangedError, WorkerError
-from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.base import RowsChangedError, WorkerError, WorkersLostError
 from dfwtrace.engines.resident.worker_group import ResidentWorkers
 
 

@@ -38,11 +38,11 @@ def test_a_job_that_just_begins_is_cancelled_in_the_end(spark: Any) -> None:
     job.cancel()
     may_go_on.set()
     wait_until(lambda: cancelled_again(job))
-    assert "cancel" in str(job.error).lower()
+    assert "cancel" in str(job.outcome.exception()).lower()
     wait_until(lambda: active_jobs(spark) == [])
 
 
-def cancelled_again(job: BackgroundJob) -> bool:
+def cancelled_again(job: BackgroundJob[Any]) -> bool:
     job.cancel()
     return job.join(0.1)
 

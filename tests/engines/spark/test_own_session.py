@@ -58,7 +58,7 @@ def test_a_job_prepares_as_long_as_its_tasks_run(four: Any, tmp_path: Path) -> N
     assert job.failure() is None
     go_on.touch()
     assert job.join(30.0)
-    assert job.error is None
+    assert job.outcome.exception() is None
     wait_until(lambda: not job.preparing())
     assert "ended before its workers were ready" in str(job.failure())
 

@@ -19,8 +19,7 @@ from dfwtrace.data.shards import Shard, shard_bounds, split_rows
 from dfwtrace.engines.base import RowsChangedError
 from dfwtrace.engines.spark import packing
 from dfwtrace.engines.spark.dataframe import choose_columns
-from dfwtrace.engines.spark.packing import assemble, pack, pack_batches
-from dfwtrace.engines.spark.survey import FrameRows
+from dfwtrace.engines.spark.packing import FrameRows, assemble, pack, pack_batches
 
 XS = ["float64", "float32", "int64", "sparse", "sparse32"]
 YS = [None, "labels", "numbers", "columns"]
@@ -247,15 +246,15 @@ def test_a_partition_that_is_not_what_it_was_is_refused() -> None:
         pack_partition(X, y, facts, [5, 1], 1)
     with pytest.raises(RowsChangedError, match="partition 2 had 0 rows and now has more"):
         pack_partition(X, y, facts, [5, 1], 2)
-    for examine, message in [
-        (with_targets_gone, "differ in kind"),
-        (with_targets_wider, "differ in kind"),
-        (with_features_wider, "differ in kind"),
-        (with_features_sparse, "differ in kind"),
-        (with_more_labels, r"W would have to be \(2, 4001\) for it and \(2, 1\) did before"),
-        (with_more_features, r"W would have to be \(3, 1\) for it"),
-    ]:
-        with pytest.raises(RowsChangedError, match=message):
+    for examine in (
+        with_targets_gone,
+        with_targets_wider,
+        with_features_wider,
+        with_features_sparse,
+        with_more_labels,
+        with_more_features,
+    ):
+        with pytest.raises(RowsChangedError, match="differ in kind"):
             pack_partition(X, y, facts, [3], 0, examine)
 
 

@@ -14,8 +14,7 @@ from tests.engines.spark.runs import as_they_are, assert_same_shards
 
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
 from dfwtrace.engines.spark import packing
-from dfwtrace.engines.spark.packing import assemble, keys_for, packed
-from dfwtrace.engines.spark.survey import survey
+from dfwtrace.engines.spark.packing import assemble, keys_for, shuffled, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +50,7 @@ def through_spark(frame: DataFrame, n_groups: int, n_shards: int) -> list[Shard]
         yield pa.record_batch({"group": [group], "shards": [pickle.dumps(shards)]})
 
     keys = keys_for(frame.sparkSession, n_groups)
-    sent = packed(rows, groups, keys).repartition(n_groups, "key")
+    sent = shuffled(rows, groups, keys)
     found = sent.mapInArrow(task, "group long, shards binary").collect()
     return unpickled(sorted((row["group"], bytes(row["shards"])) for row in found), n_groups)
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, Stru
 import dfwtrace as dt
 from dfwtrace.data.rows import ArrayRows, Examined, Facts, Targets
 from dfwtrace.engines.spark.dataframe import BadRowsError, choose_columns
-from dfwtrace.engines.spark.survey import merge, survey, survey_batches
+from dfwtrace.engines.spark.packing import merge, survey, survey_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ def test_facts_of_all_batches_and_partitions() -> None:
             [],
         ]
     )
-    assert counts == (0, 3, 0, 1)
+    assert counts == (0, 3, 0, 1, 0)
     assert facts == Facts(
         n_rows=4,
         n_columns=3,
@@ -126,11 +126,11 @@ def without_for_larger(X: Any, y: Any) -> Examined:
 
 @pytest.mark.parametrize(
     ("examine", "name"),
-    [(wider_for_larger, "X"), (taller_for_larger, "y"), (without_for_larger, "y")],
+    [(wider_for_larger, "features"), (taller_for_larger, "label"), (without_for_larger, "label")],
 )
 def test_a_task_that_makes_rows_uneven_is_refused(examine: Any, name: str) -> None:
     batches = [batch_of([[1]], [1]), batch_of([[6]], [1])]
-    with pytest.raises(ValueError, match=f"{name} must have rows of one shape, but the task's ch"):
+    with pytest.raises(BadRowsError, match=f"{name} must have as many numbers in every row"):
         survey_here([batches], examine)
 
 
@@ -161,10 +161,10 @@ def test_the_first_partition_with_bad_rows_is_heard() -> None:
     [
         ((None, 1.0), "features must hold no nulls, but column 'x' holds one in row 1 of part"),
         (([1.0, None], 1.0), "features must hold no nulls, but column 'x' holds one in row 1 of"),
-        (([1.0, float("nan")], 1.0), "features must be finite, but column 'x' holds NaN in row 1"),
+        (([1.0, float("nan")], 1.0), "features must be finite, but column 'x' holds NaN or inf"),
         (([1.0], 1.0), "features must have as many numbers in every row, but column 'x' has 2"),
         (([1.0, 2.0], None), "label must hold no nulls, but column 'y' holds one in row 1 of"),
-        (([1.0, 2.0], float("inf")), "label must be finite, but column 'y' holds infinity in row"),
+        (([1.0, 2.0], float("inf")), "label must be finite, but column 'y' holds NaN or infinit"),
     ],
 )
 def test_bad_rows_are_refused_by_column_and_place(bad: tuple[Any, Any], message: str) -> None:
@@ -252,7 +252,7 @@ def test_vectors_of_both_kinds_in_different_partitions(spark: SparkSession) -> N
 def test_bad_rows_are_refused_and_not_wrapped(spark: SparkSession) -> None:
     rows = [([1.0, 2.0], 1.0)] * 3 + [([1.0, 2.0], float("inf"))]
     frame = frame_of(spark, rows, "x array<double>, y double", 2)
-    message = "label must be finite, but column 'y' holds infinity in row 1 of partition 1"
+    message = "label must be finite, but column 'y' holds NaN or infinity in row 1 of partition 1"
     with pytest.raises(BadRowsError, match=message) as caught:
         survey(frame, "x", "y", as_they_are)
     assert "\n" not in str(caught.value)

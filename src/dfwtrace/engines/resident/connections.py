@@ -10,7 +10,6 @@ from __future__ import annotations
 import hmac
 import os
 import queue
-import selectors
 import socket
 import threading
 import time
@@ -19,7 +18,7 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 from dfwtrace.data.shards import shard_bounds
-from dfwtrace.engines.recovery import UnreachableError
+from dfwtrace.engines.base import UnreachableError
 from dfwtrace.engines.resident import wire
 from dfwtrace.engines.resident.wire import Kind, PeerLostError, Value, hang_up, tune
 
@@ -165,8 +164,8 @@ class Listener:
         except OSError as error:
             raise OSError(f"bind: cannot listen at {bind}, port {port} ({error}).") from error
         self.port: int = self._listener.getsockname()[1]
+        self._listener.settimeout(_RETRY_SECONDS)  # in case that `hang_up` does not wake it
         self.callers: queue.SimpleQueue[Caller] = queue.SimpleQueue()
-        self._wake, self._alarm = socket.socketpair()
         self._lock = threading.Lock()
         self._pending: dict[socket.socket, threading.Thread] = {}
         self._closed = False
@@ -176,24 +175,19 @@ class Listener:
         self._thread.start()
 
     def _listen(self) -> None:
-        try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(self._listener, selectors.EVENT_READ)
-                selector.register(self._wake, selectors.EVENT_READ)
-                while self._wake not in {key.fileobj for key, _ in selector.select()}:
-                    self._accept()
-        finally:
-            self._ended.set()
+        while not self._closed:
+            try:
+                self._let_in(*self._listener.accept())
+            except TimeoutError:
+                continue
+            except OSError as error:  # it may have hung up already, or files have run out
+                self.trouble = error
+                time.sleep(0.0 if self._closed else _PAUSE)
+        self._ended.set()
 
-    def _accept(self) -> None:
-        try:
-            sock, address = self._listener.accept()
-        except OSError as error:  # it may have hung up already, or files have run out
-            self.trouble = error
-            time.sleep(_PAUSE)
-            return
+    def _let_in(self, sock: socket.socket, address: tuple[str, int]) -> None:
         thread = threading.Thread(
-            target=self._admit, args=(sock, str(address[0])), name="dfwtrace-listener", daemon=True
+            target=self._admit, args=(sock, address[0]), name="dfwtrace-listener", daemon=True
         )
         with self._lock:
             if len(self._pending) >= _MAX_PENDING:
@@ -222,10 +216,8 @@ class Listener:
 
     def close(self) -> None:
         """Drop all callers, and let nobody in any more; may be called again."""
-        with self._lock:
-            self._closed = True
-        with suppress(OSError):  # closed before
-            self._alarm.send(b"!")
+        self._closed = True
+        hang_up(self._listener)
         self._ended.wait()
         self._thread.join()  # a moment, if at all
         with self._lock:  # only now nobody is added any more
@@ -233,7 +225,6 @@ class Listener:
         for sock, thread in pending.items():
             hang_up(sock)
             thread.join()
-        for sock in (self._listener, self._wake, self._alarm):
-            sock.close()
+        self._listener.close()
         while not self.callers.empty():
             self.callers.get().sock.close()

@@ -12,8 +12,7 @@ from typing import cast
 import numpy as np
 
 from dfwtrace._typing import Array
-from dfwtrace.engines.base import WorkerError
-from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.base import WorkersLostError
 from dfwtrace.engines.resident import wire
 from dfwtrace.engines.resident.wire import Frame, FrameReader, Kind, ProtocolError
 
@@ -26,33 +25,25 @@ GRACE = 2.0
 _POLL = 0.02
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
-    """A worker as the driver knows it, and its connection for all that is no round."""
+    """A worker as the driver knows it.
+
+    `control` is for all that is no round. A worker right below the driver also has a `link`, for
+    rounds: over one connection, a round of 100,000 numbers takes 1.5 times as long.
+    """
 
     index: int
     where: str
     address: str
     port: int
     n_shards: int
-    control: socket.socket
-    reader: FrameReader
+    control: FrameReader
     heard: float
     rows: list[int] | None = None
     digests: list[bytes] = field(default_factory=list)
     cut_off: bool = False
-
-
-@dataclass(eq=False)
-class Link:
-    """The connection to a worker right below the driver: requests out, replies in.
-
-    Over one connection with `Member.control`, a round of 100,000 numbers takes 1.5 times as long.
-    """
-
-    index: int
-    sock: socket.socket
-    reader: FrameReader
+    link: FrameReader | None = None
     unsent: list[memoryview] = field(default_factory=list)
 
 
@@ -61,51 +52,50 @@ class Links:
 
     def __init__(self) -> None:
         self.members: dict[int, Member] = {}
-        self.links: list[Link] = []
         self._selector = selectors.DefaultSelector()
         self._symptom: tuple[float, WorkersLostError] | None = None  # to be raised at that time
 
-    def add_member(self, member: Member) -> None:
+    @property
+    def linked(self) -> list[Member]:
+        """The workers right below the driver, in their order."""
+        return [member for _, member in sorted(self.members.items()) if member.link is not None]
+
+    def add(self, member: Member, reader: FrameReader) -> None:
+        """Listen to a member's `control`, or to its `link`."""
         self.members[member.index] = member
-        self._selector.register(member.control, selectors.EVENT_READ, member)
+        self._selector.register(reader.sock, selectors.EVENT_READ, (member, reader))
 
-    def add_link(self, link: Link) -> None:
-        self.links.append(link)
-        self._selector.register(link.sock, selectors.EVENT_READ, link)
-
-    def where(self, link: Link) -> str:
-        return self.members[link.index].where
-
-    def ask(self, request: list[memoryview]) -> None:
+    def ask(self, request: list[memoryview]) -> list[Member]:
         """Send all a request as far as their sockets take it; `listen` sends the rest."""
-        for link in self.links:
-            link.unsent = request
-            self._push(link)
+        asked = self.linked
+        for member in asked:
+            member.unsent = request
+            self._push(member)
+        return asked
 
-    def listen(self, timeout: float) -> list[tuple[Link, Frame]]:
-        """Replies that have come in; what else workers say is taken in."""
+    def listen(self, timeout: float) -> list[tuple[Member, Frame]]:
+        """Replies that have come in; what else workers say is taken in, and what they do not."""
         replies = []
         if self._symptom is not None:
             timeout = min(timeout, _POLL)
         for key, events in self._selector.select(timeout):
-            peer = key.data
-            if isinstance(peer, Member):
-                self._hear(peer)
+            member, reader = key.data
+            if reader is member.control:
+                self._hear(member)
                 continue
             if events & selectors.EVENT_WRITE:
-                self._push(peer)
-            if events & selectors.EVENT_READ and (frame := self._read(peer)) is not None:
-                replies.append((peer, frame))
-        return replies
-
-    def check(self) -> None:
+                self._push(member)
+            if events & selectors.EVENT_READ and (frame := self._read(member, reader)) is not None:
+                replies.append((member, frame))
         now = time.monotonic()
         if self._symptom is not None and now > self._symptom[0]:
             raise self._symptom[1]
         for member in self.members.values():
             if now - member.heard > SILENCE:
-                silence = f"no sign of life for {SILENCE:g} s"
-                raise WorkersLostError(f"{member.where} has given {silence}")
+                raise WorkersLostError(
+                    f"{member.where} has given no sign of life for {SILENCE:g} s"
+                )
+        return replies
 
     def restart_clocks(self) -> None:
         """Between rounds nobody listened: silence counts from now."""
@@ -114,49 +104,49 @@ class Links:
             member.heard = now
 
     @property
-    def any_open(self) -> bool:
-        return bool(self._selector.get_map())
+    def all_lost(self) -> bool:
+        return bool(self.members) and not self._selector.get_map()
 
     def close(self) -> None:
         """Close every connection; also wakes a thread that is sending on one."""
-        sockets = [link.sock for link in self.links]
-        for sock in sockets + [member.control for member in self.members.values()]:
-            wire.hang_up(sock)
-            sock.close()
+        for member in self.members.values():
+            for reader in (member.control, member.link):
+                if reader is not None:
+                    wire.hang_up(reader.sock)
+                    reader.sock.close()
         self._selector.close()
 
-    def _push(self, link: Link) -> None:
+    def _push(self, member: Member) -> None:
+        assert member.link is not None
         try:
-            link.unsent = wire.push(link.sock, link.unsent)
+            member.unsent = wire.push(member.link.sock, member.unsent)
         except OSError as error:
-            self._lose(link, error)
+            self._lose(member, member.link, error)
             return
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
-        self._selector.modify(link.sock, events, link)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if member.unsent else 0)
+        self._selector.modify(member.link.sock, events, (member, member.link))
 
-    def _read(self, link: Link) -> Frame | None:
+    def _read(self, member: Member, link: FrameReader) -> Frame | None:
         try:
-            frame = link.reader.read(link.sock)
+            frame = link.read()
             # A header, most often with all of its payload behind it.
-            return link.reader.read(link.sock, socket.MSG_DONTWAIT) if frame is None else frame
+            return link.read(socket.MSG_DONTWAIT) if frame is None else frame
         except BlockingIOError:
             return None
-        except wire.TooLargeError as error:  # it would be as large the next time
-            raise WorkerError(f"{self.where(link)} sent {error}.") from error
         except (OSError, ProtocolError) as error:
-            self._lose(link, error)
+            self._lose(member, link, error)
             return None
 
-    def _lose(self, link: Link, error: Exception) -> None:
+    def _lose(self, member: Member, link: FrameReader, error: Exception) -> None:
         with suppress(KeyError):  # lost before
             self._selector.unregister(link.sock)
-        self._suspect(f"{self.where(link)} is gone: {error}")
+        self._suspect(f"{member.where} is gone: {error}")
 
     def _hear(self, member: Member) -> None:
         try:
-            frame = member.reader.read(member.control)
+            frame = member.control.read()
         except (OSError, ProtocolError) as error:
-            self._selector.unregister(member.control)
+            self._selector.unregister(member.control.sock)
             if not member.cut_off:
                 raise WorkersLostError(f"{member.where} is gone: {error}") from None
             return

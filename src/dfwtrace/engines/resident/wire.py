@@ -1,12 +1,14 @@
 """What travels on a socket: frames of a length, a sequence number, a kind and raw buffers.
 
-A frame's payload is a list of numbers, short texts and arrays. An array travels as its bytes, with
-its dtype, its shape and its memory order, because BLAS may round differently for another order.
-Shards travel as several such frames. Nothing is ever pickled.
+A frame's payload is a list of numbers, texts and arrays: its length and itself as JSON, with null
+in place of a float and the dtype, the memory order and the shape in place of an array, then the
+bytes of all of these. The order is kept because BLAS may round differently for another one. Shards
+travel as several such frames. Nothing is ever pickled.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import socket
 import struct
@@ -44,10 +46,6 @@ class ProtocolError(Exception):
     """The other side sent what it should not have."""
 
 
-class TooLargeError(ProtocolError):
-    """A frame is larger than both sides have agreed on."""
-
-
 class PeerLostError(ConnectionError):
     """The other side has closed the connection."""
 
@@ -61,11 +59,14 @@ class Frame(NamedTuple):
         return decode(self.payload)
 
 
+#: Waits for the next frame from the driver.
+NextFrame = Callable[[], Frame]
+
 HEADER = struct.Struct("<QQB")  # length of the payload, sequence number, kind
 
-_DTYPES = {code: np.dtype(text) for code, text in enumerate(("<f8", "<f4", "<i8", "<i4", "|u1"))}
-_CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_MAX_DIMENSIONS = 4
+_DTYPES = {text: np.dtype(text) for text in ("<f8", "<f4", "<i8", "<i4", "|u1")}
+_SIZE = struct.Struct("<I")  # of the JSON
+_FLOAT = struct.Struct("<d")
 # Buffers that one system call takes.
 _MAX_BUFFERS = 512
 # Bytes of a piece of a shard: large enough for the network, small beside any shard.
@@ -85,77 +86,58 @@ def repack(frame: Frame) -> list[memoryview]:
 
 
 def encode(values: Sequence[Value]) -> list[memoryview]:
-    """Values as buffers: one letter for the type, then what `decode` needs to know."""
+    """Values as buffers to send, arrays without a copy."""
+    items: list[object] = []
     buffers: list[memoryview] = []
-    head = bytearray()
     for value in values:
         if isinstance(value, np.ndarray):
             array = value if value.flags.forc else np.ascontiguousarray(value)
-            if array.dtype not in _CODES or array.ndim > _MAX_DIMENSIONS:
-                kind = f"{array.dtype} and {array.ndim} dimensions"
-                raise TypeError(f"an array of {kind} cannot be sent.")
+            if array.dtype.str not in _DTYPES:
+                raise TypeError(f"an array of {array.dtype} cannot be sent.")
             by_column = not array.flags.c_contiguous
-            head += struct.pack("<cBBB", b"a", _CODES[array.dtype], by_column, array.ndim)
-            head += struct.pack(f"<{array.ndim}Q", *array.shape)
-            buffers.append(memoryview(bytes(head)))
-            head.clear()
+            items.append([array.dtype.str, "F" if by_column else "C", *array.shape])
             if array.size:
                 buffers.append((array.T if by_column else array).data.cast("B"))
-        elif isinstance(value, str):
-            text = value.encode(errors="backslashreplace")  # a traceback may hold anything
-            head += struct.pack("<cI", b"s", len(text)) + text
-        elif isinstance(value, float | np.floating):
-            head += struct.pack("<cd", b"f", float(value))
+        elif isinstance(value, float | np.floating):  # as many bytes for each
+            items.append(None)
+            buffers.append(memoryview(_FLOAT.pack(value)))
         else:  # whole numbers of any size: a seed may be large
-            number = int(value).to_bytes(int(value).bit_length() // 8 + 1, "little", signed=True)
-            head += struct.pack("<cI", b"i", len(number)) + number
-    buffers.append(memoryview(bytes(head)))
-    return [buffer for buffer in buffers if len(buffer)]
+            items.append(value if isinstance(value, str) else int(value))
+    text = json.dumps(items).encode()
+    return [memoryview(_SIZE.pack(len(text)) + text), *buffers]
 
 
 def decode(payload: bytes | bytearray) -> list[Value]:
     """The values of a payload; arrays get memory of their own. Refuses what `encode` never made."""
     try:
-        return list(_decode(memoryview(payload)))
-    except (struct.error, ValueError, KeyError) as error:
-        raise ProtocolError(f"a payload of {len(payload)} bytes makes no sense") from error
+        return _decode(payload)
+    except (struct.error, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as e:
+        raise ProtocolError(f"a payload of {len(payload)} bytes makes no sense") from e
 
 
-def _decode(payload: memoryview) -> Iterator[Value]:
-    at = 0
-
-    def take(size: int) -> memoryview:
-        nonlocal at
-        if size > len(payload) - at:
-            raise ValueError("cut short")
-        at += size
-        return payload[at - size : at]
-
-    def counted() -> bytes:
-        return bytes(take(*struct.unpack("<I", take(4))))
-
-    while at < len(payload):
-        letter = bytes(take(1))
-        if letter == b"a":
-            code, by_column, ndim = take(3)
-            if ndim > _MAX_DIMENSIONS:
-                raise ValueError("too many dimensions")
-            shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
-            dtype = _DTYPES[code]
-            # Python's numbers do not overflow: a huge shape asks for more bytes than there are.
-            data = take(math.prod((dtype.itemsize, *shape)))
-            array = np.empty(shape, dtype, order="F" if by_column else "C")
-            if len(data):
-                (array.T if by_column else array).data.cast("B")[:] = data
-            yield array
-        elif letter == b"s":
-            yield counted().decode()
-        elif letter == b"f":
-            yield struct.unpack("<d", take(8))[0]
-        elif letter == b"i":
-            yield int.from_bytes(counted(), "little", signed=True)
+def _decode(payload: bytes | bytearray) -> list[Value]:
+    at = _SIZE.size + _SIZE.unpack_from(payload)[0]
+    values: list[Value] = []
+    for item in json.loads(payload[_SIZE.size : at]):
+        if item is None:
+            values.append(_FLOAT.unpack_from(payload, at)[0])
+            at += _FLOAT.size
+        elif isinstance(item, str | int):
+            values.append(item)
         else:
-            raise ValueError("unknown type")
+            dtype, order, *shape = item
+            # Python's numbers do not overflow: a huge shape asks for more bytes than there are.
+            start, at = at, at + math.prod((_DTYPES[dtype].itemsize, *shape))
+            if at > len(payload):
+                raise ValueError("cut short")
+            array: Array = np.empty(shape, dtype, order)
+            if array.size:
+                flat = (array.T if order == "F" else array).data.cast("B")
+                flat[:] = memoryview(payload)[start:at]
+            values.append(array)
+    if at != len(payload):
+        raise ValueError("more than was announced, or less")
+    return values
 
 
 def tune(sock: socket.socket) -> None:
@@ -201,8 +183,8 @@ def _drop(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
 
 def receive(sock: socket.socket, largest: int) -> Frame:
     """The next frame from a blocking socket, of at most `largest` bytes."""
-    reader = FrameReader(largest)
-    while (frame := reader.read(sock)) is None:
+    reader = FrameReader(sock, largest)
+    while (frame := reader.read()) is None:
         pass
     return frame
 
@@ -210,19 +192,19 @@ def receive(sock: socket.socket, largest: int) -> Frame:
 class FrameReader:
     """Puts frames together from a socket, blocking or not, as their bytes come in."""
 
-    def __init__(self, largest: int) -> None:
-        self._largest = largest
+    def __init__(self, sock: socket.socket, largest: int) -> None:
+        self.sock, self._largest = sock, largest
         self._begin()
 
     def _begin(self) -> None:
         self._header: tuple[int, Kind] | None = None
         self._buffer, self._filled = bytearray(HEADER.size), 0
 
-    def read(self, sock: socket.socket, flags: int = 0) -> Frame | None:
+    def read(self, flags: int = 0) -> Frame | None:
         """One receive; the frame, if it is complete now. Raises BlockingIOError like `recv`."""
         if self._filled < len(self._buffer):
             try:
-                count = sock.recv_into(memoryview(self._buffer)[self._filled :], 0, flags)
+                count = self.sock.recv_into(memoryview(self._buffer)[self._filled :], 0, flags)
             except ConnectionResetError as error:
                 raise PeerLostError(str(error)) from error
             if count == 0:
@@ -233,8 +215,10 @@ class FrameReader:
         if self._header is None:
             length, sequence, kind = cast(tuple[int, int, int], HEADER.unpack(self._buffer))
             if length > self._largest:
-                most = f"largest_message = {self._largest}"
-                raise TooLargeError(f"a message of {length} bytes, where {most} is the most")
+                raise ProtocolError(
+                    f"a message of {length} bytes, where largest_message = {self._largest} is the "
+                    "most"
+                )
             try:
                 self._header = (sequence, Kind(kind))
             except ValueError as error:
@@ -269,7 +253,7 @@ def shard_payloads(shards: list[Shard], largest_message: int) -> Iterator[list[V
                     yield [flat[first : first + most]]
 
 
-def receive_shards(next_frame: Callable[[], Frame], count: int) -> list[Shard]:
+def receive_shards(next_frame: NextFrame, count: int) -> list[Shard]:
     """Put `count` shards together from the frames that carry them."""
 
     def values() -> list[Value]:

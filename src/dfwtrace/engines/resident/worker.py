@@ -32,8 +32,8 @@ _POLL = 0.2
 _NO_DRIVER = "the driver must be reachable from the executors; see the settings host, bind and port"
 _NO_PARENT = "executors must reach each other on any port where there are more workers than fan_in"
 
-#: Gets the worker's shards into memory; its argument reads the next frame from the driver.
-Load = Callable[[Callable[[], Frame]], list[Shard]]
+#: Gets the worker's shards into memory.
+Load = Callable[[wire.NextFrame], list[Shard]]
 
 
 class Heartbeat:
@@ -201,24 +201,22 @@ class _Worker:
         if not isinstance(method, str) or method.startswith("_"):
             raise ProtocolError("no method is named")
         args = cast(Args, tuple(values))
-        total, gathered = TreeSum(self._info.n_shards), list[Node]()
+        nodes: list[Node] = []
         with self._heartbeat.at_work():
             if kind in (Kind.BUILD, Kind.APPLY):
                 states.change(method, args, build=kind == Kind.BUILD)
-            elif kind == Kind.SUM:
-                total = states.partial_sum(method, args)
-            elif kind == Kind.GATHER:
-                replies = states.gather(method, args)
-                gathered = [Node(0, states.first + j, reply) for j, reply in enumerate(replies)]
+            elif kind in (Kind.SUM, Kind.GATHER):
+                nodes = states.replies(method, args, add=kind == Kind.SUM)
             else:
                 raise ProtocolError(f"{kind.name} where a round should come")
         seconds = time.perf_counter() - began
         for child in self._children:
-            slowest, size, nodes = unpack_reply(self._receive(child), request.sequence)
+            slowest, size, theirs = unpack_reply(self._receive(child), request.sequence)
             seconds, below = max(seconds, slowest), below + size
-            for node in nodes:
-                total.add_node(node) if kind == Kind.SUM else gathered.append(node)
-        return [seconds, below, *(value for node in total.nodes() + gathered for value in node)]
+            nodes += theirs
+        if kind == Kind.SUM and self._children:
+            nodes = TreeSum(self._info.n_shards, nodes).nodes()
+        return [seconds, below, *(value for node in nodes for value in node)]
 
 
 def unpack_reply(frame: Frame, sequence: int) -> tuple[float, int, list[Node]]:

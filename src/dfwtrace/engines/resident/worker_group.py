@@ -6,26 +6,23 @@ Lost workers are launched again and brought to where they were.
 from __future__ import annotations
 
 import queue
-import threading
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol, cast
 
-from dfwtrace._typing import FloatArray
-from dfwtrace.engines.base import Args, Cost, WorkerError, Workers
+from dfwtrace.engines.base import Args, Cost, RecoveringWorkers, WorkerError, WorkersLostError
 from dfwtrace.engines.local import DeferredInterrupt
-from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
 from dfwtrace.engines.resident import connections, links, wire, worker
 from dfwtrace.engines.resident.connections import DRIVER, Caller, JoinInfo, Listener
-from dfwtrace.engines.resident.links import Link, Links, Member
+from dfwtrace.engines.resident.links import Links, Member
 from dfwtrace.engines.resident.wire import Kind, Value, pack, send
 from dfwtrace.engines.resident.worker import unpack_reply
-from dfwtrace.engines.tree import Node, TreeSum
+from dfwtrace.engines.tree import Node
 
 _POLL = 0.02
-# Seconds for a worker to be heard that had not even been let in when the job ended.
-_GRACE_FOR_NOBODY = 0.5
 # Part of `start_timeout` after which a job is asked again whether it is preparing something.
 _ASK = 0.1
 # Seconds for workers to stop, and for a job that was cancelled to end.
@@ -54,7 +51,7 @@ class Job(Protocol):
     def join(self, timeout: float) -> bool: ...
 
 
-class ResidentWorkers(Workers):
+class ResidentWorkers(RecoveringWorkers):
     """Rounds with resident workers, whatever becomes of them; `launch` starts a group.
 
     After a loss new workers repeat the logged calls: states built from W would have other bits.
@@ -63,43 +60,29 @@ class ResidentWorkers(Workers):
     def __init__(
         self, launch: Callable[[], WorkerGroup], max_restarts: int, round_timeout: float | None
     ) -> None:
-        super().__init__([])
+        super().__init__([], max_restarts)
         self._launch, self._round_timeout = launch, round_timeout
         self._closed = False
-        self._restarts = Restarts(max_restarts, self._abandon)
         self._group: WorkerGroup | None = None
-        self._digests: list[bytes] | None = None
-        self.shard_rows = self._restarts.retry(self._ready_group).shard_rows
-
-    @property
-    def restarts(self) -> int:
-        """How often workers were lost and launched again."""
-        return self._restarts.count
+        self.shard_rows = self._recover(self._ready_group).shard_rows
 
     def close(self) -> None:
-        self._closed = True
-        if (group := self._taken_group()) is not None:
+        group, self._group, self._closed = self._group, None, True
+        if group is not None:
             group.close()
 
     def _change(self, method: str, args: Args, build: bool) -> None:
         self._round(Kind.BUILD if build else Kind.APPLY, method, args)
 
-    def _sum(self, method: str, args: Args) -> FloatArray:
-        total = TreeSum(self.n_shards, self._round(Kind.SUM, method, args))
-        self.cost = self.cost._replace(reduce=self.cost.reduce + total.seconds)
-        return total.result()
-
-    def _gather(self, method: str, args: Args) -> list[FloatArray]:
-        nodes = self._round(Kind.GATHER, method, args)
-        return [node.partial for node in sorted(nodes, key=lambda node: node.place)]
+    def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
+        return self._round(Kind.SUM if add else Kind.GATHER, method, args)
 
     def _round(self, kind: Kind, method: str, args: Args) -> list[Node]:
         began, self.cost = time.perf_counter(), Cost()
-        nodes = self._restarts.retry(lambda: self._ask(self._ready_group(), kind, method, args))
+        nodes = self._recover(lambda: self._ask(self._ready_group(), kind, method, args))
         # Whatever else it took, such as to start workers again, was spent waiting.
-        elapsed = time.perf_counter() - began
-        wait = max(0.0, elapsed - self.cost.compute - self.cost.reduce)
-        self.cost = self.cost._replace(wait=wait)
+        wait = time.perf_counter() - began - self.cost.compute - self.cost.reduce
+        self.cost = self.cost._replace(wait=max(0.0, wait))
         return nodes
 
     def _ask(self, group: WorkerGroup, kind: Kind, method: str, args: Args) -> list[Node]:
@@ -113,19 +96,15 @@ class ResidentWorkers(Workers):
             raise RuntimeError("the workers have been closed.")
         if self._group is None:
             self._group = self._launch()
-            self._digests = self._digests or self._group.digests
-            check_same_rows(self._group.digests, self._digests)
+            self._check_digests(self._group.digests)
             for k, (method, args) in enumerate(self._log):
                 self._ask(self._group, Kind.APPLY if k else Kind.BUILD, method, args)
         return self._group
 
     def _abandon(self) -> None:
-        if (group := self._taken_group()) is not None:
-            group.abandon()
-
-    def _taken_group(self) -> WorkerGroup | None:
         group, self._group = self._group, None
-        return group
+        if group is not None:
+            group.abandon()
 
 
 class WorkerGroup:
@@ -141,8 +120,8 @@ class WorkerGroup:
         self._info, self._listener, self._job, self._rows = info, listener, job, rows
         self._above = connections.parents(info.n_workers, info.fan_in)
         self._links = Links()
-        self._senders: list[threading.Thread] = []
-        self._sending_error: BaseException | None = None
+        self._pool = ThreadPoolExecutor(info.n_workers, "dfwtrace-rows")
+        self._sent: list[Future[None]] = []  # once they are done, the rows of a worker each
         self._sequence = 0
         self._busy = False  # in the middle of a round
         try:
@@ -157,7 +136,7 @@ class WorkerGroup:
     # How the workers join.
 
     def _assemble(self) -> None:
-        members, tree, n_workers = self._links.members, self._links.links, self._info.n_workers
+        members, n_workers = self._links.members, self._info.n_workers
         self._job.start()
         self._wait(lambda: len(members) == n_workers, f"of {n_workers} workers came")
         # From here on there are heartbeats: loading may take as long as it takes.
@@ -165,10 +144,8 @@ class WorkerGroup:
         for member in members.values():
             self._send_parent(member)
         expected = self._above.count(DRIVER)
-        self._wait(lambda: len(tree) == expected, f"of {expected} workers linked up")
-        for sender in self._senders:
-            sender.join()
-        tree.sort(key=lambda link: link.index)
+        self._wait(lambda: len(self._links.linked) == expected, f"of {expected} workers linked up")
+        self._pool.shutdown()
         self._listener.close()
 
     def _wait(self, enough: Callable[[], bool], wanted: str | None = None) -> None:
@@ -179,9 +156,9 @@ class WorkerGroup:
         while not enough():
             self._let_in()
             self._links.listen(0.0)
-            self._links.check()
-            if self._sending_error is not None:
-                raise self._sending_error
+            for sent in self._sent:
+                if sent.done():
+                    sent.result()
             if (failure := self._job.failure()) is not None:
                 self._hear_last_words()
                 raise failure
@@ -196,26 +173,27 @@ class WorkerGroup:
 
     def _hear_last_words(self) -> None:
         """The job has ended. A worker's own error comes first, and may be on its way still."""
-        end = time.monotonic() + (links.GRACE if self._links.members else _GRACE_FOR_NOBODY)
-        while time.monotonic() < end:
+        end = time.monotonic() + links.GRACE
+        while time.monotonic() < end and not self._links.all_lost:
             self._let_in()
             try:
                 self._links.listen(0.0)
             except WorkersLostError as lost:
                 if lost.traceback is not None:
                     raise
-            if self._links.members and not self._links.any_open:
-                return
 
     def _time_out(self, wanted: str) -> None:  # trying again would end the same
-        members, tree, info = self._links.members, self._links.links, self._info
-        count = len(members if len(members) < info.n_workers else tree)
-        slots, here = f"{info.n_workers} free slots", f"{info.host}:{info.port}"
-        why = f"has the cluster {slots}, and can the executors reach {here}?"
+        info, members = self._info, self._links.members
+        count = len(members if len(members) < info.n_workers else self._links.linked)
+        why = (
+            f"has the cluster {info.n_workers} free slots, and can the executors reach "
+            f"{info.host}:{info.port}?"
+        )
         if self._listener.trouble is not None:
             why = f"the driver could not let more in ({self._listener.trouble})."
-        limit = f"within {info.start_timeout:g} s (start_timeout)"
-        raise WorkerError(f"{count} {wanted} {limit}: {why}")
+        raise WorkerError(
+            f"{count} {wanted} within {info.start_timeout:g} s (start_timeout): {why}"
+        )
 
     def _let_in(self) -> None:
         with DeferredInterrupt(), suppress(queue.Empty):  # Ctrl-C must not lose a caller
@@ -223,53 +201,37 @@ class WorkerGroup:
 
     def _welcome(self, caller: Caller) -> None:
         """Know a caller as a worker, or as the link of one that is known; drop all others."""
-        index, members = caller.hello[0] if caller.hello else None, self._links.members
-        said = [type(value) for value in caller.hello[1:]]
-        linked = any(link.index == index for link in self._links.links)
-        if not isinstance(index, int) or not 0 <= index < self._info.n_workers:
-            caller.sock.close()
-        elif said == [str, int, int, str] and index not in members:
-            self._admit(index, caller)
-        elif not (said or linked) and index in members and self._above[index] == DRIVER:
-            reader = wire.FrameReader(self._info.largest_message)
-            self._links.add_link(Link(index, caller.sock, reader))
+        index, *said = caller.hello or [-1]
+        known = isinstance(index, int) and 0 <= index < self._info.n_workers
+        member = self._links.members.get(cast(int, index)) if known else None
+        reader = wire.FrameReader(caller.sock, self._info.largest_message)
+        if known and member is None and [*map(type, said)] == [str, int, int, str]:
+            self._admit(caller, reader)
+        elif member and not said and member.link is None and self._above[member.index] == DRIVER:
+            member.link = reader
+            self._links.add(member, reader)
         else:
             caller.sock.close()
 
-    def _admit(self, index: int, caller: Caller) -> None:
-        _, host, pid, port, version = cast(tuple[int, str, int, int, str], caller.hello)
+    def _admit(self, caller: Caller, reader: wire.FrameReader) -> None:
+        index, host, pid, port, version = cast(tuple[int, str, int, int, str], caller.hello)
         where = f"worker {index} ({host}, process {pid % 2**32})"
         first, last = self._info.shards_of(index)
-        reader, now = wire.FrameReader(self._info.largest_message), time.monotonic()
-        self._links.add_member(
-            Member(index, where, caller.address, port, last - first, caller.sock, reader, now)
-        )
+        now = time.monotonic()
+        member = Member(index, where, caller.address, port, last - first, reader, now)
+        self._links.add(member, reader)
         if version != (ours := connections.VERSION):
             both = f"{where} has dfwtrace {version} and the driver {ours}"
             raise WorkerError(f"{both}: install the same version on the cluster.")
         if self._rows is not None:
-            self._send_rows(caller, self._rows(index))
-
-    def _send_rows(self, caller: Caller, payloads: Iterable[list[Value]]) -> None:
-        def run() -> None:
-            try:
-                for payload in payloads:
-                    send(caller.sock, pack(Kind.ROWS, 0, payload))
-            except OSError:
-                pass  # the worker's end of the connection says why
-            except BaseException as error:
-                self._sending_error = error
-
-        sender = threading.Thread(target=run, name="dfwtrace-rows", daemon=True)
-        self._senders.append(sender)
-        sender.start()
+            self._sent.append(self._pool.submit(_send_rows, caller.sock, self._rows(index)))
 
     def _send_parent(self, member: Member) -> None:
         parent = self._links.members.get(self._above[member.index])
         here = (self._info.host, self._info.port)
         host, port = here if parent is None else (parent.address, parent.port)
         try:
-            send(member.control, pack(Kind.TREE, 0, [host, port]))
+            send(member.control.sock, pack(Kind.TREE, 0, [host, port]))
         except OSError as error:
             raise WorkersLostError(f"{member.where} is gone: {error}") from error
 
@@ -278,8 +240,7 @@ class WorkerGroup:
     def round(
         self, kind: Kind, method: str, args: Args, timeout: float | None
     ) -> tuple[list[Node], Cost]:
-        """Ask all workers; the nodes that they answer with, in the order of arrival."""
-        began = time.perf_counter()
+        """Ask all workers; what they answer in the order of arrival, and the cost but for waits."""
         request = pack(kind, self._sequence + 1, [method, *args])
         size = sum(map(len, request))
         if size > self._info.largest_message:
@@ -289,57 +250,54 @@ class WorkerGroup:
             )
         self._sequence += 1
         self._busy = True
-        self._links.ask(request)
-        total, compute, reduce = len(self._links.links) * size, 0.0, 0.0
+        asked = self._links.ask(request)
+        total, compute, reduce = len(asked) * size, 0.0, 0.0
         nodes: list[Node] = []
-        for link, reply in self._replies(method, timeout):
+        for member, reply in self._replies(asked, method, timeout):
             at = time.perf_counter()
             try:
                 slowest, below, theirs = unpack_reply(reply, self._sequence)
             except wire.ProtocolError as error:
-                raise WorkersLostError(f"{self._links.where(link)} sent {error}") from error
+                raise WorkersLostError(f"{member.where} sent {error}") from error
             compute, total = max(compute, slowest), total + below
             nodes += theirs
             reduce += time.perf_counter() - at
         self._busy = False
-        elapsed = time.perf_counter() - began
-        return nodes, Cost(total, compute, max(0.0, elapsed - compute - reduce), reduce)
+        return nodes, Cost(total, compute, reduce=reduce)
 
-    def _replies(self, method: str, timeout: float | None) -> Iterator[tuple[Link, wire.Frame]]:
-        due = set(self._links.links)
+    def _replies(
+        self, asked: list[Member], method: str, timeout: float | None
+    ) -> Iterator[tuple[Member, wire.Frame]]:
+        due = set(asked)
         self._links.restart_clocks()
         deadline = None if timeout is None else time.monotonic() + timeout
         while due:
-            for link, frame in self._links.listen(worker.INTERVAL):
-                if link not in due:
-                    where = self._links.where(link)
-                    raise WorkersLostError(f"{where} sent a reply that nobody asked for")
-                due.remove(link)
-                yield link, frame
-            self._links.check()
+            for member, frame in self._links.listen(worker.INTERVAL):
+                if member not in due:
+                    raise WorkersLostError(f"{member.where} sent a reply that nobody asked for")
+                due.remove(member)
+                yield member, frame
             if due and deadline is not None and time.monotonic() > deadline:
-                late = ", ".join(sorted(self._links.where(link) for link in due))
+                late = ", ".join(sorted(member.where for member in due))
                 missing = f"no answer to {method} within {timeout:g} s (round_timeout)"
                 raise WorkersLostError(f"{late}, or workers below: {missing}")
 
     # The end.
 
     def close(self) -> None:
+        """Let the workers stop by themselves; `abandon` those that are busy or do not."""
+        stopped = False
         try:
-            if not self._busy and self._stop():
-                self._disconnect()
-                return
-        except BaseException:
-            self.abandon()
-            raise
-        self.abandon()
+            stopped = not self._busy and self._stop()
+        finally:
+            self._disconnect() if stopped else self.abandon()
 
     def _stop(self) -> bool:
-        self._sequence += 1
-        for link in self._links.links:
+        for member in self._links.linked:
+            assert member.link is not None
             with suppress(OSError):
-                link.sock.settimeout(_FAREWELL)
-                send(link.sock, pack(Kind.STOP, self._sequence))
+                member.link.sock.settimeout(_FAREWELL)
+                send(member.link.sock, pack(Kind.STOP, self._sequence + 1))
         return self._job.join(_FAREWELL)
 
     def abandon(self) -> None:
@@ -353,6 +311,10 @@ class WorkerGroup:
     def _disconnect(self) -> None:
         self._links.close()
         self._listener.close()
-        for sender in self._senders:  # the connections that they send on are closed
-            if sender.ident is not None:  # Ctrl-C may come before it is started
-                sender.join()
+        self._pool.shutdown()  # the connections that rows are sent on are closed
+
+
+def _send_rows(sock: socket.socket, payloads: Iterable[list[Value]]) -> None:
+    with suppress(OSError):  # the worker's end of the connection says why
+        for payload in payloads:
+            send(sock, pack(Kind.ROWS, 0, payload))

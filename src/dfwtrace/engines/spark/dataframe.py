@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 Place = Callable[[int], str]
 
 _NUMBERS = ("float", "double", "tinyint", "smallint", "int", "bigint", "boolean")
+# What can be read, by the name of its type.
+_KINDS = {
+    **dict.fromkeys(_NUMBERS, "numbers"),
+    **dict.fromkeys([f"array<{number}>" for number in _NUMBERS], "array"),
+    "vector": "vector",  # of pyspark.ml.linalg or pyspark.mllib.linalg
+}
 _NAMES_LISTED = 20
 # More classes than this are taken for the targets of a regression.
 _MOST_CLASSES = 100_000
@@ -43,10 +49,8 @@ class Source:
     alone: bool  # one column of numbers was named by itself and not in a list
 
     def __str__(self) -> str:
-        if len(self.names) == 1:
-            return f"column {self.names[0]!r}"
-        between = "and" if len(self.names) == 2 else "to"
-        return f"columns {self.names[0]!r} {between} {self.names[-1]!r}"
+        first, last = self.names[0], self.names[-1]
+        return f"column {first!r}" if first == last else f"columns {first!r} to {last!r}"
 
     def read(self, batch: pa.RecordBatch, place: Place) -> Matrix:
         """The batch's rows of these columns, an array or a CSR matrix of two dimensions."""
@@ -69,8 +73,7 @@ class Reading:
 
     features: Source
     label: Source | None
-    names: tuple[str, ...]  # the columns that are read, each once
-    positions: tuple[int, ...]  # their places in the DataFrame
+    positions: tuple[int, ...]  # in the DataFrame, of the columns that are read, each once
 
     def select(self, frame: DataFrame) -> DataFrame:
         # Picked by place and with plain names: one with a dot, a backtick or a twin that differs
@@ -81,7 +84,7 @@ class Reading:
     def read(
         self, batch: pa.RecordBatch, place: Place = "row {}".format
     ) -> tuple[Matrix, Array | None]:
-        """X and y of a batch of the columns `names`, in Arrow's own memory where it allows that.
+        """X and y of a batch of these columns, in Arrow's own memory where it allows that.
 
         Floats are as stored, whole numbers int64. X is a csr_array if any row is a sparse vector; y
         has the shape (n,) if one column of numbers was named, else (n, m).
@@ -143,7 +146,7 @@ def choose_columns(schema: StructType, features: object, label: object) -> Readi
         slots = tuple(map(names.index, columns))
         sources[side] = Source(side, columns, kind, slots, not listed and kind == "numbers")
     positions = tuple(map(schema.names.index, names))
-    return Reading(sources["features"], sources.get("label"), names, positions)
+    return Reading(sources["features"], sources.get("label"), positions)
 
 
 def _named(argument: str, value: object) -> tuple[str, ...]:
@@ -153,43 +156,25 @@ def _named(argument: str, value: object) -> tuple[str, ...]:
         raise TypeError(
             f"{argument} must be the name of a column or a list of names, got {describe(value)}."
         )
-    if not value:
-        raise ValueError(f"{argument} must name at least one column, got an empty list.")
-    if twice := [name for i, name in enumerate(value) if name in value[:i]]:
-        raise ValueError(f"{argument} must name each column once, but has {twice[0]!r} twice.")
+    if not value or len(set(value)) < len(value):
+        raise ValueError(f"{argument} must name at least one column, each once, got {value!r}.")
     return tuple(value)
 
 
 def _kind(argument: str, name: str, schema: StructType, listed: bool) -> str:
-    from pyspark.sql.types import ArrayType, DecimalType, UserDefinedType
-
     names = schema.names
     if names.count(name) != 1:
-        fault = "which the DataFrame does not have: "
-        if name in names:
-            fault = f"but the DataFrame has {names.count(name)} of that name"
-        elif name.partition(".")[0] in names:
-            fault += "a field of a struct has to be selected as a column first"
-        elif len(names) <= _NAMES_LISTED:
-            fault += f"it has {', '.join(map(repr, names)) or 'no columns'}"
-        else:
-            fault += f"it has {len(names)} others"
-        raise ValueError(f"{argument} names the column {name!r}, {fault}.")
-    kind = schema.fields[names.index(name)].dataType
-    if kind.simpleString() in _NUMBERS:
-        return "numbers"
-    inner = kind.elementType if isinstance(kind, ArrayType) else kind
-    array = inner.simpleString() in _NUMBERS
-    # Both pyspark.ml.linalg and pyspark.mllib.linalg have one; neither is worth importing for this.
-    vector = isinstance(kind, UserDefinedType) and type(kind).__name__ == "VectorUDT"
-    if (array or vector) and not listed:
-        return "array" if array else "vector"
-    wanted = "columns of numbers" if listed else "a column of numbers, of arrays or of vectors"
-    advice = ": cast it to double" if isinstance(inner, DecimalType) else ""
-    if array or vector:
-        advice = ": name it by itself, not in a list"
-    type_name = "a vector" if vector else kind.simpleString()
-    raise TypeError(f"{argument} must name {wanted}, but column {name!r} is {type_name}{advice}.")
+        known = ", ".join(map(repr, names[:_NAMES_LISTED]))
+        raise ValueError(
+            f"{argument} names the column {name!r}, of which the DataFrame has "
+            f"{names.count(name)}: its columns are {known}{', …' * (len(names) > _NAMES_LISTED)}."
+        )
+    type_name = schema.fields[names.index(name)].dataType.simpleString()
+    kind = _KINDS.get(type_name)
+    if kind is None or (listed and kind != "numbers"):
+        wanted = "columns of numbers" if listed else "a column of numbers, of arrays or of vectors"
+        raise TypeError(f"{argument} must name {wanted}, but column {name!r} is {type_name}.")
+    return kind
 
 
 class _Cells(NamedTuple):
@@ -208,22 +193,26 @@ class _Cells(NamedTuple):
         """The struct behind VectorUDT: type (0 sparse, 1 dense), size, indices and values."""
         self._refuse_null(self.cells)
         kinds, sizes, indices, values = (self.cells.field(i) for i in range(4))
-        dense = kinds.to_numpy() == 1
+        dense, bounds = kinds.to_numpy() == 1, _bounds(values)
+        widths = np.where(dense, np.diff(bounds), sizes.fill_null(0).to_numpy())
+        self._refuse_uneven(widths)
         if dense.all():
             return self.rectangle(values)
-        bounds, data = _bounds(values), values.flatten().to_numpy()
-        lengths, columns = np.diff(bounds), indices.flatten().to_numpy()
-        widths = np.where(dense, lengths, sizes.fill_null(0).to_numpy())
-        self._refuse_uneven(widths)
-        invalid = ("hold valid vectors", "holds an invalid one")
-        self._refuse_first(np.diff(_bounds(indices)) != np.where(dense, 0, lengths), *invalid)
-        self._finite(data, bounds)
         if dense.any():
-            bounds, columns, data = _sparsified(dense, lengths, columns, data)
+            rows = np.concatenate((np.flatnonzero(dense), np.flatnonzero(~dense)))
+            parts = [self._taken(part).vectors() for part in np.split(rows, [dense.sum()])]
+            return sp.vstack([sp.csr_array(part) for part in parts])[np.argsort(rows)]
+        data, columns = values.flatten().to_numpy(), indices.flatten().to_numpy()
+        invalid = ("hold valid vectors", "holds an invalid one")
+        self._refuse_first(np.diff(_bounds(indices)) != np.diff(bounds), *invalid)
         outside = (columns < 0) | (columns >= widths[0])
         self._refuse_first(_rows_with(outside, bounds), *invalid)
+        self._finite(data, bounds)
         X = sp.csr_array((data, columns, bounds), shape=(len(dense), int(widths[0])))
         return X if X.has_sorted_indices else X.sorted_indices()
+
+    def _taken(self, rows: Array) -> _Cells:
+        return self._replace(cells=self.cells.take(rows), place=lambda i: self.place(int(rows[i])))
 
     def rectangle(self, lists: pa.Array) -> Array:
         self._refuse_null(lists)
@@ -246,17 +235,10 @@ class _Cells(NamedTuple):
             raise uneven(self.argument, self.name, first, self.place(0), other, self.place(row))
 
     def _finite(self, values: Array, bounds: Array | None = None) -> Array:
-        """The values, checked. A sum is finite if all are; only else every one is looked at."""
-        if values.dtype.kind != "f":
-            return values
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(values.sum()):
-                return values
-        rows = np.arange(len(values) + 1) if bounds is None else bounds
-        flat = values.reshape(len(values), -1)
-        for kind, test in (("NaN", np.isnan), ("infinity", np.isinf)):
-            bad = np.asarray(test(flat).any(axis=1))
-            self._refuse_first(_rows_with(bad, rows), "be finite", f"holds {kind}")
+        finite = np.isfinite(values)
+        bad: Array = ~finite if finite.ndim == 1 else ~np.asarray(finite.all(axis=1))
+        bad = bad if bounds is None else _rows_with(bad, bounds)
+        self._refuse_first(bad, "be finite", "holds NaN or infinity")
         return values
 
     def _refuse_first(self, bad: Array, duty: str, fault: str) -> None:
@@ -282,20 +264,6 @@ def _rows_with(marked: Array, bounds: Array) -> Array:
     rows = np.zeros(len(bounds) - 1, bool)
     rows[np.searchsorted(bounds, np.flatnonzero(marked), side="right") - 1] = True
     return rows
-
-
-def _sparsified(
-    dense: Array, lengths: Array, columns: Array, data: Array
-) -> tuple[Array, Array, Array]:
-    """CSR arrays of rows of both kinds: dense ones lose their zeros, sparse ones stay as stored."""
-    row_of = np.repeat(np.arange(len(dense)), lengths)
-    starts = np.cumsum(lengths) - lengths
-    every_column = (np.arange(len(data)) - starts[row_of]).astype(np.int32)
-    every_column[~dense[row_of]] = columns  # dense rows have no indices of their own
-    kept = ~dense[row_of] | (data != 0)
-    counts = np.bincount(row_of[kept], minlength=len(dense))
-    bounds = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    return bounds, every_column[kept], data[kept]
 
 
 class NumberedLabels(NamedTuple):
@@ -333,34 +301,25 @@ def number_labels(
     if not counts:
         raise ValueError("X must have at least one row, got an empty DataFrame.")
     classes = sorted(counts)
-    number, weight = _new_name("label", frame), sample_weight
+    number, weight = "dfwtrace_label", sample_weight
     numbers = sql.array_position(sql.array(*map(sql.lit, classes)), column) - 1
     frame = frame.withColumn(number, numbers)
     if class_weight is not None:
-        weights = sql.array(*map(sql.lit, _class_weights(class_weight, classes, counts)))
-        weight = _new_name("weight", frame)
-        of_class = sql.element_at(weights, (sql.col(number) + 1).cast("int"))
-        frame = frame.withColumn(weight, of_class if sample_weight is None else of_class * own)
+        weight = "dfwtrace_weight"
+        of_each = sql.array(*map(sql.lit, _class_weights(class_weight, counts)))
+        of_class = sql.element_at(of_each, (sql.col(number) + 1).cast("int"))
+        frame = frame.withColumn(weight, of_class * own)
     return NumberedLabels(frame, number, weight, np.array(classes))
 
 
-def _class_weights(given: object, classes: list[Any], counts: dict[Any, float]) -> list[float]:
-    """Of each class; "balanced" is total / (classes · own), a class without a weight counts 1."""
+def _class_weights(given: object, counts: dict[Any, float]) -> list[float]:
+    """Of each class in their order; a class without a weight counts 1."""
     if isinstance(given, str) and given == "balanced":
-        total = sum(counts.values())
-        return [total / (len(classes) * counts[c]) for c in classes]
+        given = {c: sum(counts.values()) / (len(counts) * own) for c, own in counts.items()}
     if not isinstance(given, dict):
         raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {describe(given)}.")
-    return [float(given.get(c, 1.0)) for c in classes]
+    return [float(given.get(c, 1.0)) for c in sorted(counts)]
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _new_name(name: str, frame: Data) -> str:
-    """A column name that no column has, whatever its case."""
-    name, taken = f"dfwtrace_{name}", {other.lower() for other in frame.columns}
-    while name.lower() in taken:
-        name += "_"
-    return name

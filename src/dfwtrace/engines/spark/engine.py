@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dfwtrace.data.rows import ArrayRows, Examine
-from dfwtrace.data.shards import shard_bounds, split_rows
+from dfwtrace.data.shards import Shard, shard_bounds, split_rows
 from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
-from dfwtrace.engines.resident.wire import receive_shards, shard_payloads
-from dfwtrace.engines.resident.worker import Load, serve
+from dfwtrace.engines.resident.wire import NextFrame, receive_shards, shard_payloads
+from dfwtrace.engines.resident.worker import serve
 from dfwtrace.engines.resident.worker_group import ResidentWorkers, Rows, WorkerGroup
 from dfwtrace.engines.spark.dataframe import task_context
-from dfwtrace.engines.spark.packing import assemble, keys_for, packed
+from dfwtrace.engines.spark.packing import FrameRows, assemble, keys_for, shuffled, survey
 from dfwtrace.engines.spark.session import BackgroundJob, Cluster
-from dfwtrace.engines.spark.survey import FrameRows, survey
 from dfwtrace.validation import check_count, check_positive, describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-#: Makes, within a task, what loads the shards of a worker.
-Loader = Callable[[int, "Iterator[pa.RecordBatch]"], Load]
+#: Loads a worker's shards from its task's input, or from the frames that the driver sends.
+Load = Callable[[int, "Iterator[pa.RecordBatch]", NextFrame], list[Shard]]
 
 
 class SparkEngine:
@@ -74,7 +73,7 @@ class SparkEngine:
 
     def __init__(
         self,
-        spark: Any = None,
+        spark: SparkSession | None = None,
         n_shards: int = 8,
         n_workers: int | None = None,
         *,
@@ -156,11 +155,11 @@ class SparkEngine:
             info = JoinInfo(host, listener.port, secret, n_workers, self.n_shards, *limits)
             send: Rows | None = None
             if isinstance(rows, FrameRows):
-                frame, loader = _shuffled(rows, info, keys or [])
+                frame, load = _shuffled(rows, info, keys or [])
             else:
                 frame = self.cluster.spark.range(0, n_workers, 1, n_workers)
-                loader, send = partial(_received, info), _sender(rows, info)
-            serving = frame.mapInArrow(_task(info, program, loader), "worker int", barrier=True)
+                load, send = partial(_received, info), _sender(rows, info)
+            serving = frame.mapInArrow(_task(info, program, load), "worker int", barrier=True)
             # Tasks that run will call, or say why they cannot; Connect does not show them.
             prepares = keys is not None or not self.cluster.connect
             name = f"dfwtrace: {n_workers} resident workers"
@@ -184,35 +183,34 @@ def _sender(rows: ArrayRows, info: JoinInfo) -> Rows:
     )
 
 
-def _received(info: JoinInfo, worker: int, batches: Iterator[pa.RecordBatch]) -> Load:
-    """A worker's shards are what the driver sends."""
+def _received(info: JoinInfo, worker: int, _: object, next_frame: NextFrame) -> list[Shard]:
     first, last = info.shards_of(worker)
-    return lambda next_frame: receive_shards(next_frame, last - first)
+    return receive_shards(next_frame, last - first)
 
 
-def _shuffled(rows: FrameRows, info: JoinInfo, keys: list[int]) -> tuple[DataFrame, Loader]:
+def _shuffled(rows: FrameRows, info: JoinInfo, keys: list[int]) -> tuple[DataFrame, Load]:
     """A DataFrame with a partition for each worker, and what makes its shards of it there."""
     facts = rows.facts
     bounds = shard_bounds(facts.n_rows, info.n_shards)
     ranges = [info.shards_of(worker) for worker in range(info.n_workers)]
     owned = [(bounds[first][0], bounds[last - 1][1]) for first, last in ranges]
 
-    def loader(worker: int, batches: Iterator[pa.RecordBatch]) -> Load:
+    def load(worker: int, batches: Iterator[pa.RecordBatch], _: object) -> list[Shard]:
         first, last = ranges[worker]
-        return lambda next_frame: assemble(batches, facts, bounds[first:last], first)
+        return assemble(batches, facts, bounds[first:last], first)
 
-    return packed(rows, owned, keys).repartition(info.n_workers, "key"), loader
+    return shuffled(rows, owned, keys), load
 
 
 def _task(
-    info: JoinInfo, program: object, loader: Loader
+    info: JoinInfo, program: object, load: Load
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         context = task_context()
         worker = context.partitionId()
-        serve(info, worker, program, loader(worker, batches), context.cpus())
+        serve(info, worker, program, partial(load, worker, batches), context.cpus())
         for _ in batches:  # Spark uses a process again only if it has read all that it was sent
             pass
         yield pa.RecordBatch.from_pydict({"worker": pa.array([worker], "int32")})

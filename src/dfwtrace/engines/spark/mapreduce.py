@@ -7,20 +7,24 @@ import math
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dfwtrace._typing import FloatArray
 from dfwtrace.data.rows import ArrayRows, Examine
 from dfwtrace.data.shards import shard_bounds, split_rows
-from dfwtrace.engines.base import Args, Call, Cost, Workers
+from dfwtrace.engines.base import (
+    Args,
+    Call,
+    Cost,
+    RecoveringWorkers,
+    WorkersLostError,
+    check_same_rows,
+)
 from dfwtrace.engines.local import single_threaded_blas
-from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows
 from dfwtrace.engines.spark.dataframe import task_context
-from dfwtrace.engines.spark.packing import assemble, keys_for, packed
-from dfwtrace.engines.spark.session import Cluster, python_traceback, run_job
-from dfwtrace.engines.spark.survey import FrameRows, survey
+from dfwtrace.engines.spark.packing import FrameRows, assemble, keys_for, shuffled, survey
+from dfwtrace.engines.spark.session import Cluster, python_traceback, reason, run_job
 from dfwtrace.engines.tree import Node, TreeSum
 from dfwtrace.validation import check_count
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Outcome = TypeVar("Outcome")
+Sent = TypeVar("Sent")
 
 # Bytes of a chunk. Spark refuses an element of 2 GiB, and holds several in memory at once.
 _CHUNK_BYTES = 8 << 20
@@ -65,7 +70,12 @@ class SparkMapReduceEngine:
     """
 
     def __init__(
-        self, spark: Any = None, n_shards: int = 8, depth: int = 2, *, max_restarts: int = 3
+        self,
+        spark: SparkSession | None = None,
+        n_shards: int = 8,
+        depth: int = 2,
+        *,
+        max_restarts: int = 3,
     ) -> None:
         self.n_shards = check_count("n_shards", n_shards, 1)
         self.depth = check_count("depth", depth, 1)
@@ -98,7 +108,7 @@ class SparkMapReduceEngine:
         return f"SparkMapReduceEngine(n_shards={self.n_shards}, depth={self.depth})"
 
 
-class MapReduceWorkers(Workers):
+class MapReduceWorkers(RecoveringWorkers):
     """Shards and their states in persisted RDDs, one partition each.
 
     States are kept without their lineage; if blocks of them are lost, the logged calls are repeated
@@ -110,78 +120,53 @@ class MapReduceWorkers(Workers):
     ) -> None:
         from pyspark import cloudpickle
 
-        super().__init__([0] * engine.n_shards)
+        super().__init__([0] * engine.n_shards, engine.max_restarts)
         self._cluster, self._rows, self._depth = engine.cluster, rows, engine.depth
         self._context: SparkContext = self._cluster.spark.sparkContext
-        self._restarts = Restarts(engine.max_restarts, self._drop_states)
-        self._digests: list[bytes] = []
         self._shards: RDD[bytes] | None = None
         self._states: RDD[bytes] | None = None
         self._persisted: set[int] = set()  # ids of RDDs
-        self._broadcasts: list[Broadcast[Any]] = []
-        packed_program = cloudpickle.dumps(program)
+        self._broadcasts: list[Broadcast[object]] = []
         self._seconds = self._context.accumulator(0.0, _Maximum())
         try:
-            self._program = self._send(packed_program)
+            self._program = self._send(cloudpickle.dumps(program))
             self._retry("the first pass over the shards", self._ready_shards)
         except BaseException:
             self.close()
             raise
 
-    @property
-    def restarts(self) -> int:
-        """How often states were lost and made again."""
-        return self._restarts.count
-
     def close(self) -> None:
-        self._shards = self._states = None
-        self._keep_only()
-        for broadcast in list(self._broadcasts):
-            self._destroy(broadcast)
+        self._shards = None
+        self._abandon()
+        while self._broadcasts:
+            _destroy(self._broadcasts.pop())
 
     def _change(self, method: str, args: Args, build: bool) -> None:
-        def advance(calls: list[Call]) -> None:
-            self._store_states(*self._source(), calls)
-
-        self._retry(method, partial(self._make_states if build else advance, [(method, args)]))
-
-    def _sum(self, method: str, args: Args) -> FloatArray:
-        total = TreeSum(self.n_shards, self._replies(method, args, add=True))
-        self.cost = self.cost._replace(reduce=total.seconds)
-        return total.result()
-
-    def _gather(self, method: str, args: Args) -> list[FloatArray]:
-        nodes = self._replies(method, args, add=False)
-        return [node.partial for node in sorted(nodes, key=lambda node: node.place)]
+        self._retry(method, lambda: self._make_states([(method, args)], build))
 
     def _replies(self, method: str, args: Args, add: bool) -> list[Node]:
         """The shards' replies, in any order; added up as far as tasks do it."""
 
-        def job(source: RDD[bytes], order: _Order) -> list[Node]:
-            replies = source.mapPartitionsWithIndex(
-                lambda j, chunks: [[Node(0, j, order.run(j, chunks))]]
-            )
-            if add:
-                replies = add_along_tree(replies, self.n_shards, self._depth)
-            return [node for nodes in replies.collect() for node in nodes]
-
         def collect() -> list[Node]:
-            nodes, sent = self._run(*self._source(), [(method, args)], job)
-            self.cost = Cost(sent + sum(node.partial.nbytes for node in nodes))
+            source = self._source()
+            with self._order(source, [(method, args)]) as order:
+                replies = source.mapPartitionsWithIndex(
+                    lambda j, chunks: [[Node(0, j, order.run(j, chunks))]]
+                )
+                if add:
+                    replies = add_along_tree(replies, self.n_shards, self._depth)
+                nodes = [node for nodes in replies.collect() for node in nodes]
+            self.cost = Cost(self.cost.bytes + sum(node.partial.nbytes for node in nodes))
             return nodes
 
         return self._retry(method, collect)
 
-    def _make_states(self, calls: list[Call]) -> None:
-        """States made of the shards by all of these calls, one after the other."""
-        self._states = None
-        self._keep_only(self._ready_shards())  # frees the old states' memory first
-        self._store_states(self._ready_shards(), self._digests, calls)
-
-    def _store_states(
-        self, source: RDD[bytes], digests: list[bytes] | None, calls: list[Call]
-    ) -> None:
-        def job(source: RDD[bytes], order: _Order) -> RDD[bytes]:
+    def _make_states(self, calls: list[Call], build: bool) -> None:
+        """New states by these calls, one after the other, on the shards or on the states so far."""
+        if build:
+            self._abandon()  # frees their memory first
+        source = self._ready_shards() if build else self._source()
+        with self._order(source, calls) as order:
             # Computed now, kept, and what it was computed from forgotten: of a union Spark clears
             # the parents, whereas an RDD of Python's would hold on to its function, and so to
             # broadcasts that are to be destroyed.
@@ -189,27 +174,23 @@ class MapReduceWorkers(Workers):
             states = self._persist(self._context.union([made]))
             states.localCheckpoint()
             states._jrdd.count()  # by the JVM alone: `count()` would send all of it to Python
-            return states
+        self._states = states
+        self._keep_only(self._shards, states)
 
-        self._states, sent = self._run(source, digests, calls, job)
-        self._keep_only(self._shards, self._states)
-        self.cost = Cost(sent)
-
-    def _source(self) -> tuple[RDD[bytes], list[bytes] | None]:
-        """The states, with None; before the first `build`, the shards and their digests."""
+    def _source(self) -> RDD[bytes]:
+        """The states, or before the first `build` the shards."""
         shards = self._ready_shards()
         if self._states is None and self._log:
-            self._make_states(self._log)
-        return (shards, self._digests) if self._states is None else (self._states, None)
+            self._make_states(self._log, build=True)
+        return shards if self._states is None else self._states
 
     def _ready_shards(self) -> RDD[bytes]:
         if self._shards is None:
             shards = self._persist(self._cut_rows())
             found = sorted(shards.mapPartitionsWithIndex(_measure).collect())
-            digests = [digest for _, _, digest in found]
-            check_same_rows(digests, self._digests or digests)
+            self._check_digests([digest for _, _, digest in found])
             self.shard_rows = [n_rows for _, n_rows, _ in found]
-            self._shards, self._digests = shards, digests
+            self._shards = shards
         return self._shards
 
     def _cut_rows(self) -> RDD[bytes]:
@@ -227,21 +208,17 @@ class MapReduceWorkers(Workers):
             [one_partition.mapPartitions(partial(_received, part)) for part in chunks]
         )
 
-    def _run(
-        self,
-        source: RDD[bytes],
-        digests: list[bytes] | None,
-        calls: list[Call],
-        job: Callable[[RDD[bytes], _Order], Outcome],
-    ) -> tuple[Outcome, int]:
-        """What the job returns, and the bytes that went out to its tasks."""
+    @contextmanager
+    def _order(self, source: RDD[bytes], calls: list[Call]) -> Iterator[_Order]:
+        """Calls on every partition, while they are broadcast; `cost` has their bytes."""
         pickled = pickle.dumps(calls, protocol=5)
-        broadcast = self._send(pickled)
+        self.cost = Cost(len(pickled))
+        broadcast = self._context.broadcast(pickled)
         try:
-            order = _Order(self._program, broadcast, self._seconds, digests)
-            return job(source, order), len(pickled)
+            digests = self._digests if source is self._shards else None
+            yield _Order(self._program, broadcast, self._seconds, digests)
         finally:
-            self._destroy(broadcast)
+            _destroy(broadcast)
 
     def _retry(self, method: str, attempt: Callable[[], Outcome]) -> Outcome:
         description = f"dfwtrace: {method} on {self.n_shards} shards"
@@ -257,22 +234,22 @@ class MapReduceWorkers(Workers):
             except (Py4JError, PySparkException) as error:
                 self._cluster.check_alive()
                 message = str(error)
-                what = f"Spark's job for {method} failed ({_reason(message)})"
+                what = f"Spark's job for {method} failed ({reason(message)})"
                 raise WorkersLostError(what, python_traceback(message)) from error
 
         began = time.perf_counter()
-        outcome = self._restarts.retry(run)
+        outcome = self._recover(run)
         seconds, compute = time.perf_counter() - began, float(self._seconds.value)
         wait = max(0.0, seconds - compute - self.cost.reduce)
         self.cost = self.cost._replace(compute=compute, wait=wait)
         return outcome
 
-    def _drop_states(self) -> None:
+    # What Spark keeps. Its context may be stopped at any time.
+
+    def _abandon(self) -> None:
         """Drop the states, of which nothing is certain; shards Spark can compute again."""
         self._states = None
         self._keep_only(self._shards)
-
-    # What Spark keeps. Its context may be stopped at any time.
 
     def _persist(self, rdd: RDD[bytes]) -> RDD[bytes]:
         from pyspark import StorageLevel
@@ -287,20 +264,15 @@ class MapReduceWorkers(Workers):
                 # `rdd.unpersist()` would log a warning that a checkpointed RDD cannot be had again.
                 self._context._jsc.sc().unpersistRDD(number, False)
 
-    def _send(self, value: object) -> Broadcast[Any]:
-        self._broadcasts.append(self._context.broadcast(value))
-        return self._broadcasts[-1]
-
-    def _destroy(self, broadcast: Broadcast[Any]) -> None:
-        self._broadcasts.remove(broadcast)
-        with suppress(Exception):
-            broadcast.destroy()
+    def _send(self, value: Sent) -> Broadcast[Sent]:
+        broadcast = self._context.broadcast(value)
+        self._broadcasts.append(broadcast)
+        return broadcast
 
 
-def _reason(message: str) -> str:
-    lines = [line.strip(" :") for line in message.splitlines() if line.strip()]
-    lines = [line for line in lines if "Exception: " in line or "Error: " in line] or lines
-    return lines[0][:300] if lines else "no reason was given"
+def _destroy(broadcast: Broadcast[object]) -> None:
+    with suppress(Exception):  # of a context that has been stopped
+        broadcast.destroy()
 
 
 # What follows runs within tasks, with nothing of the driver in it.
@@ -319,14 +291,12 @@ class _Order(NamedTuple):
     def run(self, index: int, chunks: Iterable[bytes]) -> Any:
         """Each call is given what the call before it returned; the first one, the partition's."""
         _freeze_garbage()
-        program = pickle.loads(self.program.value)
-        calls: list[Call] = pickle.loads(self.calls.value)
-        state = from_chunks(chunks)
+        program, state = pickle.loads(self.program.value), from_chunks(chunks)
         if self.digests is not None:
             check_same_rows([state.digest()], [self.digests[index]], first=index)
         began = time.perf_counter()
         with single_threaded_blas():
-            for method, args in calls:
+            for method, args in pickle.loads(self.calls.value):
                 state = getattr(program, method)(state, *args)
         self.seconds.add(time.perf_counter() - began)
         return state
@@ -334,10 +304,7 @@ class _Order(NamedTuple):
 
 @cache  # once in a process
 def _freeze_garbage() -> None:
-    """Let the garbage collector pass over the modules, for the most part, that are there now.
-
-    Spark makes a full collection after every task, which takes longer than a small task itself.
-    """
+    """Exempt all modules from the full collection that Spark makes after every task."""
     gc.collect()
     gc.freeze()
 
@@ -363,31 +330,26 @@ def _shards_of_frame(spark: SparkSession, rows: FrameRows, n_shards: int) -> RDD
         for chunk in to_chunks(shard):
             yield pa.RecordBatch.from_pydict({"chunk": pa.array([chunk], pa.binary())})
 
-    frame = packed(rows, bounds, keys_for(spark, n_shards)).repartition(n_shards, "key")
+    frame = shuffled(rows, bounds, keys_for(spark, n_shards))
     return frame.mapInArrow(task, "chunk binary").rdd.map(lambda row: bytes(row[0]))
 
 
-def tree_levels(n_shards: int, depth: int) -> list[int]:
-    """How many partial sums there are after each level of adding up in tasks.
+def tree_levels(n_shards: int, depth: int) -> tuple[int, list[int]]:
+    """How many partial sums are added at once, and how many are left after each level in tasks.
 
-    A level adds aligned blocks of 2ᵏ neighbours, because the fixed tree of sums joins neighbours:
-    Spark's own `treeAggregate` takes every k-th, which have nothing in common to be added.
+    A level adds aligned blocks of 2ᵏ neighbours, at least the depth-th root of `n_shards`, because
+    the fixed tree of sums joins neighbours: Spark's own `treeAggregate` takes every k-th.
     """
-    at_once, levels, left = _block_size(n_shards, depth), [], n_shards
-    while left > at_once + left / at_once:  # else it saves the driver less than it costs
-        left = -(-left // at_once)
+    size, levels, left = 2 ** math.ceil(max(1.0, math.log2(n_shards) / depth)), [], n_shards
+    while left > size + left / size:  # else it saves the driver less than it costs
+        left = -(-left // size)
         levels.append(left)
-    return levels
-
-
-def _block_size(n_shards: int, depth: int) -> int:
-    """The power of two that is at least the depth-th root of `n_shards`."""
-    return int(2 ** math.ceil(max(1.0, math.log2(n_shards) / depth)))
+    return size, levels
 
 
 def add_along_tree(replies: RDD[list[Node]], n_shards: int, depth: int) -> RDD[list[Node]]:
     """Replies, one in each partition, added up in tasks as far as the depth says."""
-    size = _block_size(n_shards, depth)
+    size, levels = tree_levels(n_shards, depth)
 
     def in_blocks(index: int, replies: Iterable[list[Node]]) -> Iterator[tuple[int, list[Node]]]:
         return ((index // size, nodes) for nodes in replies)
@@ -395,7 +357,7 @@ def add_along_tree(replies: RDD[list[Node]], n_shards: int, depth: int) -> RDD[l
     def add(one: list[Node], other: list[Node]) -> list[Node]:
         return TreeSum(n_shards, [*one, *other]).nodes()
 
-    for left in tree_levels(n_shards, depth):
+    for left in levels:
         # `int` sends block i to partition i.
         replies = replies.mapPartitionsWithIndex(in_blocks).reduceByKey(add, left, int).values()
     return replies

@@ -1,45 +1,160 @@
-"""Rows of a DataFrame on their way to the workers: packed as bytes, shuffled, and made shards.
+"""Rows of a DataFrame: checked and measured where they are, then shuffled and made shards.
 
 A packed row has the key of its group, its place among all rows, its features and its targets. A
 dense row of X, and a row of y, are the bytes of their numbers. A sparse row is a record for each
-stored entry: the column (int32, or int64 if X has more columns than that) and the value.
+stored entry: the column and the value.
 """
 
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, Matrix
-from dfwtrace.data.rows import Facts
+from dfwtrace.data.rows import ArrayRows, Examine, Examined, Facts, Targets
 from dfwtrace.data.shards import Shard, slice_rows
 from dfwtrace.engines.base import RowsChangedError
-from dfwtrace.engines.spark.dataframe import task_context
-from dfwtrace.engines.spark.survey import FrameRows
+from dfwtrace.engines.spark.dataframe import (
+    BadRowsError,
+    Reading,
+    choose_columns,
+    row_place,
+    task_context,
+    uneven,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
+#: Runs a query.
+Collect = Callable[["DataFrame"], "list[Row]"]
+
 PACKED_SCHEMA = "key int, row long, x binary, y binary"
 
 # Bytes handed to Spark at once. Arrow's offsets end at 2 GiB, and memory should not grow by that.
 _BATCH_BYTES = 16 << 20
+_REFUSALS = (BadRowsError, TypeError, ValueError)
 # Keys tried for each partition, beyond log n: one time in e¹² some partition gets none of them.
 _SPARE_DRAWS = 12.0
 
 
-def packed(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[int]) -> DataFrame:
-    """All rows of a DataFrame as bytes, each with the key of its group (a range of rows).
+@dataclass(frozen=True)
+class FrameRows:
+    """Rows in a Spark DataFrame, examined, in the order of ``frame.toPandas()``."""
 
-    ``packed(rows, bounds, keys_for(spark, n)).repartition(n, "key")`` has group i in partition i.
+    frame: DataFrame | None  # the columns that are read, as `Reading.select` names them
+    reading: Reading
+    examine: Examine
+    facts: Facts
+    counts: tuple[int, ...]  # rows in each partition
+
+
+def survey(
+    frame: DataFrame,
+    features: object,
+    label: object,
+    examine: Examine,
+    collect: Collect = lambda frame: frame.collect(),
+) -> FrameRows:
+    """Check and measure all rows in one Spark job, which `collect` runs; raises the first refusal.
+
+    `examine` is called on the workers, with the rows of one Arrow batch at a time.
     """
+    reading = choose_columns(frame.schema, features, label)
+    chosen = reading.select(frame)
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        partition = task_context().partitionId()
+        report = survey_batches(batches, reading, examine, partition)
+        columns = [pa.array([partition], pa.int32()), pa.array([pickle.dumps(report)], pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, ["partition", "report"])
+
+    found = collect(chosen.mapInArrow(task, "partition int, report binary"))
+    reports = {int(row["partition"]): pickle.loads(row["report"]) for row in found}
+    return FrameRows(chosen, reading, examine, *merge(reports, reading))
+
+
+class Measured(NamedTuple):
+    """What is known of the rows of one batch."""
+
+    facts: Facts
+    nonzeros: int
+    place: str  # of the first row
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Numbers in a row of X, and of y."""
+        targets = self.facts.targets
+        return self.facts.n_columns, 0 if targets is None else math.prod(targets.row)
+
+
+#: What is known of a partition's batches, or what was refused.
+Report = list[Measured] | Exception
+
+
+def merge(reports: dict[int, Report], reading: Reading) -> tuple[Facts, tuple[int, ...]]:
+    """The facts of all rows, and the rows of each partition, from the partitions' reports."""
+    found: list[Measured] = []
+    counts = [0] * (max(reports, default=0) + 1)
+    for partition, report in sorted(reports.items()):
+        if isinstance(report, Exception):
+            raise report
+        for batch in report:
+            found.append(batch)
+            counts[partition] += batch.facts.n_rows
+            _check_even(found[0], batch, reading)
+    if not found:
+        raise ValueError("X must have at least one row, but the DataFrame has none.")
+    facts = [batch.facts for batch in found]
+    first, n_rows, sparse = facts[0], sum(counts), any(one.sparse for one in facts)
+    targets = first.targets
+    if targets is not None:
+        kinds = {one.targets.dtype for one in facts if one.targets is not None}
+        targets = Targets(np.result_type(*kinds), targets.row)
+    stored = sum(one.nonzeros for one in found) if sparse else n_rows * first.n_columns
+    shape = (max(one.shape[0] for one in facts), max(one.shape[1] for one in facts))
+    dtype = np.result_type(*{one.dtype for one in facts})
+    whole = Facts(n_rows, first.n_columns, stored, sparse, dtype, shape, targets)
+    return whole, tuple(counts)
+
+
+def _check_even(first: Measured, other: Measured, reading: Reading) -> None:
+    sources = (reading.features, reading.label or reading.features)
+    for source, here, there in zip(sources, first.widths, other.widths, strict=True):
+        if here != there:
+            name = source.names[0]
+            raise uneven(source.argument, name, here, first.place, there, other.place)
+
+
+def survey_batches(
+    batches: Iterator[pa.RecordBatch], reading: Reading, examine: Examine, partition: int
+) -> Report:
+    """One partition's report. A refusal is returned: Spark would wrap and repeat what is raised."""
+    found = []
+    try:
+        for start, X, y in reading.walk(batches, partition):
+            rows = ArrayRows.examined(X, y, examine)
+            nonzeros = rows.facts.stored if rows.facts.sparse else int(np.count_nonzero(rows.X))
+            found.append(Measured(rows.facts, nonzeros, row_place(partition, start)))
+    except _REFUSALS as error:
+        kind, message = next(kind for kind in _REFUSALS if isinstance(error, kind)), str(error)
+        # A task's sentence about X or y gets the name of the column.
+        source = {"X ": reading.features, "y ": reading.label}.get(message[:2])
+        return kind(message if source is None else f"{message.removesuffix('.')} ({source}).")
+    return found
+
+
+def shuffled(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[int]) -> DataFrame:
+    """All rows of a DataFrame as bytes: partition i has the range i of rows, by `keys_for`."""
     there = replace(rows, frame=None)
     ends = np.array([stop for _, stop in bounds], np.int64)
     group_keys = np.array(keys, np.int32)
@@ -48,11 +163,11 @@ def packed(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[in
         return pack_batches(batches, there, ends, group_keys, task_context().partitionId())
 
     assert rows.frame is not None
-    return rows.frame.mapInArrow(task, PACKED_SCHEMA)
+    return rows.frame.mapInArrow(task, PACKED_SCHEMA).repartition(len(keys), "key")
 
 
 def keys_for(
-    spark: SparkSession, n: int, collect: Callable[[DataFrame], list[Row]] | None = None
+    spark: SparkSession, n: int, collect: Collect = lambda frame: frame.collect()
 ) -> list[int]:
     """Keys that Spark, when asked, sends to partitions 0, 1, …, n - 1; `collect` runs the query."""
     if n == 1:
@@ -62,8 +177,7 @@ def keys_for(
         places = spark.range(0, tried, 1, 1).selectExpr(
             "cast(id as int) as key", f"pmod(hash(cast(id as int)), {n}) as place"
         )
-        query = places.groupBy("place").min("key")
-        found = query.collect() if collect is None else collect(query)
+        found = collect(places.groupBy("place").min("key"))
         if len(found) == n:
             return [int(key) for _, key in sorted(map(tuple, found))]
         tried *= 2
@@ -72,19 +186,15 @@ def keys_for(
 def pack_batches(
     batches: Iterable[pa.RecordBatch], rows: FrameRows, ends: Array, keys: Array, partition: int
 ) -> Iterator[pa.RecordBatch]:
-    """One partition of `packed`: ends[i] is where group i ends, keys[i] its key."""
-    facts, counts = rows.facts, rows.counts
-    expected = counts[partition] if partition < len(counts) else 0
-    first, n_rows = sum(counts[:partition]), 0
+    """One partition before it is shuffled: ends[i] is where group i ends, keys[i] its key."""
+    first, expected = sum(rows.counts[:partition]), sum(rows.counts[partition : partition + 1])
+    n_rows = 0
     for start, X, y in rows.reading.walk(batches, partition):
-        X, y, shape = rows.examine(X, y)
-        # Such as by a label beyond the last one, for which there would be no memory.
-        if shape[0] > facts.shape[0] or shape[1] > facts.shape[1]:
-            raise _changed(f"W would have to be {shape} for it and {facts.shape} did before")
         n_rows = start + int(X.shape[0])
         if n_rows > expected:
             break
-        yield from pack(*_conformed(X, y, facts), first + start, facts, ends, keys)
+        X, y = _conformed(rows.examine(X, y), rows.facts)
+        yield from pack(X, y, first + start, rows.facts, ends, keys)
     if n_rows != expected:
         found = "more" if n_rows > expected else str(n_rows)
         raise _changed(f"partition {partition} had {expected} rows and now has {found}")
@@ -104,7 +214,10 @@ def pack(
     else:
         x_bytes, x_bounds = _dense_bytes(X)
     y_bytes, y_bounds = _dense_bytes(np.empty((n, 0)) if y is None else y)
-    for a, b in _pieces(x_bounds + y_bounds):
+    longest = int(np.diff(x_bounds + y_bounds).max(initial=1))
+    at_once = max(1, _BATCH_BYTES // longest)
+    for a in range(0, n, at_once):
+        b = min(n, a + at_once)
         rows = np.arange(first + a, first + b)
         columns = [
             pa.array(keys[np.searchsorted(ends, rows, side="right")], pa.int32()),
@@ -125,11 +238,8 @@ def assemble(
     if not bounds:
         return []
     base, n = bounds[0][0], bounds[-1][1] - bounds[0][0]
-    sides: dict[str, _DenseRows | _SparseRows] = {"x": _SparseRows(n, facts)}
-    if not facts.sparse:
-        sides["x"] = _DenseRows(n, facts.dtype, (facts.n_columns,))
-    if facts.targets is not None:
-        sides["y"] = _DenseRows(n, facts.targets.dtype, facts.targets.row)
+    X = _SparseRows(n, facts) if facts.sparse else _DenseRows(n, facts.dtype, (facts.n_columns,))
+    y = None if facts.targets is None else _DenseRows(n, *facts.targets)
     seen, arrived = np.zeros(n, bool), 0
     for batch in batches:
         if not batch.num_rows:
@@ -139,15 +249,16 @@ def assemble(
             raise _changed("rows came to a worker that they do not belong to")
         seen[places] = True
         arrived += len(places)
-        for name, side in sides.items():
-            side.put(places, *_from_arrow(batch.column(name)))
+        X.put(places, *_from_arrow(batch.column("x")))
+        if y is not None:
+            y.put(places, *_from_arrow(batch.column("y")))
     if not seen.all():
         raise _changed(f"row {base + int(np.argmin(seen))} is missing")
     if arrived != n:
         raise _changed("some rows came twice")
-    X, y = sides["x"].finish(), sides["y"].finish() if "y" in sides else None
+    rows, targets = X.finish(), None if y is None else y.finish()
     return [
-        Shard(first + i, slice_rows(X, a, b), None if y is None else y[a:b])
+        Shard(first + i, slice_rows(rows, a, b), None if targets is None else targets[a:b])
         for i, (a, b) in enumerate((a - base, b - base) for a, b in bounds)
     ]
 
@@ -212,11 +323,16 @@ def _changed(what: str) -> RowsChangedError:
     )
 
 
-def _conformed(X: Matrix, y: Array | None, facts: Facts) -> tuple[Matrix, Array | None]:
+def _conformed(examined: Examined, facts: Facts) -> tuple[Matrix, Array | None]:
     """Rows as the facts say that they are: CSR if any are, the same dtypes."""
+    X, y, shape = examined
     targets, row = facts.targets, None if y is None else y.shape[1:]
-    same_row = row == (None if targets is None else targets.row)
-    if X.shape[1] != facts.n_columns or (sp.issparse(X) and not facts.sparse) or not same_row:
+    if (
+        X.shape[1] != facts.n_columns
+        or (sp.issparse(X) and not facts.sparse)
+        or row != (None if targets is None else targets.row)
+        or (np.array(shape) > facts.shape).any()  # such as by a label beyond the last one
+    ):
         raise _changed("rows differ in kind from those that were examined")
     if y is not None and targets is not None:
         y = y.astype(targets.dtype, copy=False)
@@ -226,19 +342,8 @@ def _conformed(X: Matrix, y: Array | None, facts: Facts) -> tuple[Matrix, Array 
     return X.astype(facts.dtype, copy=False), y
 
 
-def _pieces(bounds: Array) -> Iterator[tuple[int, int]]:
-    """Ranges of rows of at most `_BATCH_BYTES`, or of a single row that is longer."""
-    n = len(bounds) - 1
-    cuts = [0]
-    while cuts[-1] < n:
-        full = np.searchsorted(bounds, bounds[cuts[-1]] + _BATCH_BYTES, side="right") - 1
-        cuts.append(min(n, max(cuts[-1] + 1, int(full))))
-    return pairwise(cuts)
-
-
 def _entry_type(facts: Facts) -> DType:
-    wide = facts.n_columns > np.iinfo(np.int32).max
-    return np.dtype([("column", np.int64 if wide else np.int32), ("value", facts.dtype)])
+    return np.dtype([("column", np.int32), ("value", facts.dtype)])  # as in Spark's own vectors
 
 
 def _dense_bytes(rows: Array) -> tuple[Array, Array]:

@@ -12,15 +12,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from dfwtrace.engines.base import WorkerError
-from dfwtrace.engines.recovery import WorkersLostError
+from dfwtrace.engines.base import WorkerError, WorkersLostError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 Outcome = TypeVar("Outcome")
 
@@ -32,7 +31,7 @@ _CANCEL_EVERY = 0.2
 _PACKAGES = "dfwtrace|numba|numpy|pandas|pyarrow|scipy|sklearn|threadpoolctl"
 
 
-def find_session(spark: Any) -> Any:
+def find_session(spark: SparkSession | None) -> SparkSession:
     """The session given, or the active one, or a new one."""
     for package in ("pyspark", "pyarrow", "pandas"):
         if importlib.util.find_spec(package) is None:
@@ -57,7 +56,7 @@ def find_session(spark: Any) -> Any:
 class Cluster:
     """One Spark session, and what it can run."""
 
-    def __init__(self, spark: Any) -> None:
+    def __init__(self, spark: SparkSession | None) -> None:
         self.spark = find_session(spark)
         self.connect = type(self.spark).__module__.startswith("pyspark.sql.connect")
         if self.connect or os.environ.get("PYSPARK_PYTHON"):
@@ -73,7 +72,7 @@ class Cluster:
         stopped = True
         with suppress(Exception):  # the JVM itself is gone
             if self.connect:
-                stopped = bool(getattr(self.spark, "is_stopped", False))
+                stopped = bool(self.spark.is_stopped)
             else:
                 stopped = bool(self.spark.sparkContext._jsc.sc().isStopped())
         if stopped:
@@ -118,19 +117,16 @@ class Cluster:
 
     def _expected_slots(self) -> int:
         """Slots once all executors have registered, as far as settings say."""
-        instances = int(self.setting("spark.executor.instances", "0"))
-        if instances:
-            cores = int(self.setting("spark.executor.cores", "1"))
-            return instances * max(1, cores // self.task_cpus)
+        executor_slots = int(self.setting("spark.executor.cores", "1")) // self.task_cpus
+        promised = int(self.setting("spark.executor.instances", "0")) * max(1, executor_slots)
         most = int(self.setting("spark.cores.max", "0")) // self.task_cpus
-        return most or max(1, self.slots())
+        return promised or most or max(1, self.slots())
 
     def choose_workers(self, n_workers: int | None, n_shards: int, patience: float) -> int:
         """How many workers to start: as many as given, or as shards and slots allow."""
         if self.connect:
             if n_workers is None:
-                why = "which does not say how many tasks can run at once"
-                raise ValueError(f"n_workers must be given with Spark Connect, {why}.")
+                raise ValueError("n_workers must be given with Spark Connect.")
             return n_workers
         slots = self.wait_for_slots(n_workers or min(n_shards, self._expected_slots()), patience)
         if slots == 0:
@@ -148,10 +144,9 @@ class Cluster:
     def driver_host(self) -> str:
         if not self.connect:
             return self.setting("spark.driver.host", "127.0.0.1")
-        remote = urlsplit(str(getattr(self.spark.client, "host", "") or "localhost"))
-        host = remote.hostname or remote.path or "localhost"
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
-            probe.connect((host, 9))  # sends nothing: asks which interface leads there
+            # Sends nothing: asks which interface leads there.
+            probe.connect((self.spark.client.host, 9))
             return str(probe.getsockname()[0])
         return "127.0.0.1"
 
@@ -160,7 +155,7 @@ class Cluster:
         return run_job(self, "dfwtrace: first pass over the rows", frame.collect)
 
 
-class BackgroundJob:
+class BackgroundJob(Generic[Outcome]):
     """Runs `action`, which starts Spark jobs, in a thread and a job group of its own.
 
     The caller's thread keeps its own job group, and Ctrl-C reaches it while it waits: a thread that
@@ -169,18 +164,17 @@ class BackgroundJob:
     """
 
     def __init__(
-        self, cluster: Cluster, description: str, action: Callable[[], Any], prepares: bool = False
+        self,
+        cluster: Cluster,
+        description: str,
+        action: Callable[[], Outcome],
+        prepares: bool = False,
     ) -> None:
         self._cluster, self._prepares = cluster, prepares
         self._group = f"dfwtrace-{uuid.uuid4().hex}"
         self._description, self._action = description, action
-        self.outcome: Any = None
-        self.error: BaseException | None = None
-        self._begun = self._cancelled = False
-        # An event, and not the thread's own end: after Ctrl-C within `join`, Python 3.11 believes
-        # that a thread which still runs has ended.
-        self._ended = threading.Event()
-        kind: Callable[..., threading.Thread] = threading.Thread
+        self.outcome: Future[Outcome] = Future()
+        kind = threading.Thread
         if not cluster.connect:
             from pyspark import InheritableThread
 
@@ -188,33 +182,29 @@ class BackgroundJob:
         self._thread = kind(target=self._run, name="dfwtrace-job", daemon=True)
 
     def start(self) -> None:
-        self._begun = True
         self._thread.start()
 
     def _run(self) -> None:
+        if not self.outcome.set_running_or_notify_cancel():
+            return
         spark = self._cluster.spark
         try:
             if self._cluster.connect:
                 spark.addTag(self._group)
             else:
                 spark.sparkContext.setJobGroup(self._group, self._description, True)
-            if not self._cancelled:
-                self.outcome = self._action()
+            self.outcome.set_result(self._action())
         except BaseException as error:
-            self.error = error
-        finally:
-            self._ended.set()
+            self.outcome.set_exception(error)
 
     def failure(self) -> Exception | None:
-        if not self._ended.is_set():
+        if not self.outcome.done():
             return None
         self._cluster.check_alive()
-        message = "" if self.error is None else str(self.error)
-        lines = [line.strip() for line in message.splitlines() if line.strip()]
-        reason = lines[0][:300] if lines else "it came to its end"
+        message = str(self.outcome.exception() or "")
         check_python(message)
         return WorkersLostError(
-            f"the Spark job ended before its workers were ready ({reason})",
+            f"the Spark job ended before its workers were ready ({reason(message)})",
             python_traceback(message) or message or None,
         )
 
@@ -228,8 +218,7 @@ class BackgroundJob:
         return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
     def cancel(self) -> None:
-        self._cancelled = True
-        if self._begun and not self._ended.is_set():
+        if not self.outcome.cancel() and self.outcome.running():
             spark = self._cluster.spark
             with suppress(Exception):  # a context that has been stopped has no jobs
                 if self._cluster.connect:
@@ -238,7 +227,7 @@ class BackgroundJob:
                     spark.sparkContext.cancelJobGroup(self._group)
 
     def join(self, timeout: float) -> bool:
-        return not self._begun or self._ended.wait(timeout)
+        return self.outcome.cancelled() or not wait([self.outcome], timeout).not_done
 
 
 def run_job(cluster: Cluster, description: str, action: Callable[[], Outcome]) -> Outcome:
@@ -252,30 +241,30 @@ def run_job(cluster: Cluster, description: str, action: Callable[[], Outcome]) -
         while not job.join(0.0):
             job.cancel()
             job.join(_CANCEL_EVERY)
-    if job.error is not None:
-        check_python(str(job.error))
-        raise job.error
-    outcome: Outcome = job.outcome
-    return outcome
+    check_python(str(job.outcome.exception()))
+    return job.outcome.result()
+
+
+def reason(message: str) -> str:
+    """The line of Spark's account of a failure that says most."""
+    lines = [line.strip(" :") for line in message.splitlines() if line.strip()]
+    errors = [line for line in lines if "Exception: " in line or "Error: " in line]
+    return (errors or lines or ["no reason was given"])[0][:300]
 
 
 def check_python(message: str) -> None:
     """Say what to do if the workers' Python lacks packages or is of another version."""
-    lacking = re.search(
-        rf"No (?:module named|package metadata was found for) '?((?:{_PACKAGES})\b[\w.]*)", message
+    fault = re.search(
+        rf"No (module named|package metadata was found for) '?({_PACKAGES})\b[\w.]*|"
+        'PYTHON_VERSION_MISMATCH|Cannot run program "[^"]+"',
+        message,
     )
-    if lacking is not None:
-        fault = f"has no {lacking[1]}"
-    elif "PYTHON_VERSION_MISMATCH" in message:
-        fault = "is of another version than the driver's"
-    elif absent := re.search(r'Cannot run program "([^"]+)"', message):
-        fault = f"cannot be started ({absent[1]})"
-    else:
-        return
-    raise WorkerError(
-        f"the Python of Spark's workers {fault}: set PYSPARK_PYTHON, or spark.pyspark.python, to "
-        f"one that has dfwtrace[spark] on every machine (the driver's is {sys.executable})."
-    )
+    if fault is not None:
+        raise WorkerError(
+            f"the Python of Spark's workers cannot be used ({fault[0]}): set PYSPARK_PYTHON, or "
+            "spark.pyspark.python, to one that has dfwtrace[spark] on every machine, and the "
+            f"version of the driver's ({sys.executable})."
+        )
 
 
 def python_traceback(message: str) -> str | None:
