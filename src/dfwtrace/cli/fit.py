@@ -292,7 +292,7 @@ def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Sc
     if facts["engine"] == "local":
         threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
         place = f"{counted(threads, 'thread')} of this process"
-    return Report(
+    return Report.of_result(
         model.result_,
         radius=float(model.radius_),
         solver=solver,
