@@ -18,20 +18,20 @@ from typer import Argument, Option
 import dfwtrace as dt
 from dfwtrace.cli import data as rows_of
 from dfwtrace.cli import output as ui
-from dfwtrace.cli.data import FORMATS, Data, Features, Target, Task, Weight
+from dfwtrace.cli import predict as models
+from dfwtrace.cli.data import FORMATS, Data, Features, Given, Target, Task, Weight
 from dfwtrace.cli.output import CommandError, Json, Output, Quiet, Verbose, check_outputs, require
-from dfwtrace.cli.predict import Scores, by_key, facts_of, save_model, score, shown_scores, task_of
+from dfwtrace.cli.predict import Scores, by_key, score, shown_scores
 from dfwtrace.data.files import array_name, first_targets, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import Report, counted, number, require_report, size, write_report
+from dfwtrace.report import counted, number, require_report, size, write_report
 from dfwtrace.solvers import StoppingCriteria, resolve
 from dfwtrace.solvers.progress import titles
 from dfwtrace.tasks.planning import Workload, free_memory
 from dfwtrace.validation import check_count, check_positive
 
-Given = dict[str, Any]
 Forms = Literal["auto", "gram", "implicit", "dense", "factored"]
 Floats = Literal["float32", "float64"] | None
 Radii = Annotated[str | None, Option(metavar="COUNT|LIST", help="To try: 10 (default), or 1,3,9.")]
@@ -50,6 +50,7 @@ Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in
 
 _RADII, _TOL = "10", 1e-4  # where none are given
 _SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius only
+_OF_STEP = ("objective", "gap", "relative_gap", "status")
 _SHOWN = ("rank", "objective", "epochs", "seconds")
 _SHARDS = 4
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
@@ -93,13 +94,12 @@ def fit(
     verbose: Verbose = False,
 ) -> None:
     """Learn a low-rank classifier or regressor."""
-    output, began, scores = Output(json, quiet), time.perf_counter(), {}
+    output, began, local = Output(json, quiet), time.perf_counter(), engine == "local"
     given: Given = {"solver": solver, "lmo": lmo, "step": step, "max_time": max_time}
     given |= {"checkpoint": checkpoint, "tol": tol, "max_iter": max_iter, "random_state": seed}
     given |= {"fit_intercept": not no_intercept, "class_weight": class_weight}
     given |= {"representation": representation, "n_shards": n_shards, "n_jobs": n_jobs}
     given = settings_of(radius, radii, folds, given)
-    local = engine == "local"
     require(not (local and master), "--master belongs to --engine spark.")
     require(local or not spill, "--spill belongs to --engine local: Spark keeps its rows itself.")
     if report is not None:
@@ -108,13 +108,16 @@ def fit(
     check_outputs(outputs, {"the data": Path(train), "--test": test})
     require(test is None or test.exists(), f"{test} is not there.")
     columns: Given = {"target": target, "features": features, "weight": weight}
-    learn, held_out = partial(fitted, output=output, verbose=verbose), None
+    learn = partial(fitted, output=output, verbose=verbose)
+    scores: dict[str, Scores] = {}
+    held_out = None
     if not local:
         model, wanted, source = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
         seconds = time.perf_counter() - began
         _keep(model, wanted, out)
         output.say(source)
-        held_out = None if test is None else rows_of.known_rows(test, wanted)
+        if test is not None:
+            held_out = rows_of.scoring_rows(test, wanted, *models.kind_of(model))
     else:
         with rows_of.training_rows(Path(train), columns, dtype, spill) as rows:
             source, array = rows.source, array_name(Path(train), features)
@@ -123,33 +126,46 @@ def fit(
             wanted = rows_of.Wanted(*names, array, rows.first_index)
             kind, y = rows_of.judge(rows.y, task, rows.target_names)
             if test is not None:  # what is wrong with it should be known before the fit
-                held_out = rows_of.known_rows(test, wanted)
-                labels, width = y[:1] if kind == "classification" else None, y[:1].size
-                rows_of.check_kind(held_out.y, test.name, labels, width)
+                labels = y[:1] if kind == "classification" else None
+                held_out = rows_of.scoring_rows(test, wanted, labels, y[:1].size)
             model = learn(kind, (rows.X, y, rows.weight), given)
             seconds = time.perf_counter() - began
             _keep(model, wanted, out)
-            scores["training"] = score(model, wanted, rows.X, rows.y, Path(train).name)
+            scores["training"] = score(model, wanted, rows.X, y)
     if test is not None and held_out is not None:
-        scores["test"] = found = score(model, wanted, held_out.X, held_out.y, test.name)
+        scores["test"] = found = score(model, wanted, *held_out)
         output.warn(found.warning and f"{test.name}: {found.warning}")
-    result, tol = model.result_, given["tol"]
-    facts = {"source": source, **facts_of(model), "message": result.message, "tol": tol}
-    facts |= {"features": result.W.shape[0], "targets": result.W.shape[1], "seconds": seconds}
-    facts |= {"objective_at_zero": result.objective_at_zero, "model": out, "report": report}
-    facts["engine"] = "local" if local else f"spark {master or ''}".strip()
+    result, tol, of = model.result_, given["tol"], "test" if "test" in scores else "training"
+    found, work = scores.get(of, Scores({}, [])), result.plan.workload
+    place = "local" if local else f"spark {master or ''}".strip()
+    ran = f"{place}, {counted(work.n_jobs, 'processor')} at most"
+    if local:
+        threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
+        ran = f"{counted(threads, 'thread')} of this process"
+    page = models.report_of(
+        model,
+        solver=solver,
+        tol=tol,
+        engine=place,
+        source=source,
+        path=model.path_ if "radii" in given else None,
+        where=[("Solver", "this process"), (counted(work.n_shards, "shard"), ran)],
+        scores={f"{of} {name}": value for name, value in found.values.items()},
+        worst=found.worst,
+    )
+    facts = models.facts_of(model, page) | {"seconds": seconds, "model": out, "report": report}
     facts["scores"] = {name: by_key(found.values) for name, found in scores.items()}
     best_of = ""
-    if "radii" in given:
-        facts |= {"radii": model.radii_, "validation": model.validation_.mean(axis=1)}
-        best_of = f", the best of {len(model.radii_)}"
+    if page.path is not None:
+        facts |= {"radii": page.path.radii, "validation": page.path.validation.mean(axis=1)}
+        best_of = f", the best of {len(page.path.radii)}"
     short = result.status != "optimal" and tol is not None
     if short:
         reach = "raise --max-iter, --max-time or --tol, or scale the features."
         output.warn(f"{result.message} The tolerance of {tol:g} was not reached: {reach}")
     if report is not None:
-        write_report(report, _report(model, solver, facts, scores))
-    shown = {"result": result.message, "radius": number(facts["radius"]) + best_of}
+        write_report(report, page)
+    shown = {"result": result.message, "radius": number(model.radius_) + best_of}
     shown |= {name: facts[name] for name in _SHOWN}
     shown |= {name: shown_scores(found.values) for name, found in scores.items()}
     output.say(ui.facts_table(shown | {"model": out, "report": report}))
@@ -185,20 +201,19 @@ def path(
         kind, y = rows_of.judge(rows.y, task, rows.target_names)
         model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose)
     shown = [["radius", "objective", "relative gap", "rank", "validation loss", ""]]
-    steps, losses = [], model.validation_.mean(axis=1).tolist()
+    steps, losses, short = [], model.validation_.mean(axis=1).tolist(), 0
     for radius, result, loss in zip(model.radii_, model.path_.results, losses, strict=True):
-        best, status = radius == model.radius_, result.status
-        step = {"radius": radius, "objective": result.objective, "gap": result.gap}
-        step |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
-        steps.append(step | {"status": status, "validation": loss, "best": bool(best)})
+        step = {name: getattr(result, name) for name in _OF_STEP} | {"rank": result.W.rank}
+        best, status = bool(radius == model.radius_), result.status
+        steps.append({"radius": radius, **step, "validation": loss, "best": best})
         row = [number(radius), number(result.objective), f"{result.relative_gap:.1e}"]
         remark = "best" if best else "" if status == "optimal" else status
         shown.append([*row, f"{result.W.rank}", number(loss), remark])
-    short = sum(step["status"] != "optimal" for step in steps)
+        short += status != "optimal"
     if short:
         fits = f"{short} of {len(steps)} fits"
         output.warn(f"{fits} ended short of the tolerance of {given['tol']:g}.")
-    facts = {"source": rows.source, "task": task_of(model), "folds": folds, "path": steps}
+    facts = {"source": rows.source, "task": kind, "folds": folds, "path": steps}
     facts["best_radius"] = float(model.radius_)
     output.say(ui.table(shown, left=0))
     if out is not None:
@@ -278,30 +293,11 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
 
 def _keep(estimator: Any, wanted: rows_of.Wanted, out: Path) -> None:
     """Write the model before anything else can go wrong; after Ctrl-C, that is all."""
-    save_model(estimator, wanted, out)
+    models.save_model(estimator, wanted, out)
     ui.saved.set(out)
     epochs = counted(estimator.n_iter_, "epoch")
     sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
     require(estimator.status_ != "interrupted", sentence, ui.INTERRUPTED)
-
-
-def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Scores]) -> Report:
-    of = "test" if "test" in scores else "training"
-    found, work = scores.get(of, Scores({}, [])), model.result_.plan.workload
-    place = f"{facts['engine']}, {counted(work.n_jobs, 'processor')} at most"
-    if facts["engine"] == "local":
-        threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
-        place = f"{counted(threads, 'thread')} of this process"
-    return Report.of_result(
-        model.result_,
-        radius=float(model.radius_),
-        solver=solver,
-        **{name: facts[name] for name in ("task", "tol", "engine", "source")},
-        path=model.path_ if "radii" in facts else None,
-        where=[("Solver", "this process"), (counted(work.n_shards, "shard"), place)],
-        scores={f"{of} {name}": value for name, value in found.values.items()},
-        worst=found.worst,
-    )
 
 
 def plan(
@@ -322,7 +318,6 @@ def plan(
     """Estimate memory and time of a fit, and the representation that it would take."""
     output, free = Output(json, quiet), free_memory()
     with ui.refusing():
-        resolve(solver, lmo)
         rows_of.require_target(data, target)
         found = survey(data, target=target, features=features)
         kind, y = rows_of.judge(first_targets(data, target, features), task, None)
