@@ -59,12 +59,9 @@ def number(value: SupportsFloat | None, digits: int = 4) -> str:
         return f"{int(value):,}".replace("-", "−")
     value = float(value)
     text = f"{value:,.{digits}g}".replace("inf", "∞")
-    mantissa, _, exponent = text.partition("e")
-    if exponent and 1.0 <= abs(value) < 1e9:
+    if "e" in text and 1.0 <= abs(value) < 1e9:
         text = f"{value:,.0f}"
-    elif exponent:
-        text = f"{mantissa}×10{str(int(exponent)).translate(plotting.RAISED)}"
-    return text.replace("-", "−")
+    return plotting.power_of_ten(text).replace("-", "−")
 
 
 def counted(count: int, noun: str) -> str:
@@ -72,29 +69,25 @@ def counted(count: int, noun: str) -> str:
     return f"{number(count)} {noun}" + ("" if count == 1 else "s")
 
 
-def duration(seconds: float) -> str:
-    """Return seconds as people say them, such as "4.2 ms" or "1 h 2 min"."""
+def duration_text(seconds: float) -> str:
+    """Return seconds in the unit that fits, such as "4.2 ms" or "1 h 2 min"."""
     if not math.isfinite(seconds):
         return number(seconds)
-    if 0.0 != seconds < 0.9995e-3:
-        return f"{number(1e6 * seconds, 3)} µs"
-    if 0.0 != seconds < 0.9995:
-        return f"{number(1e3 * seconds, 3)} ms"
+    if 0.0 < seconds < 0.9995:
+        return f"{1e6 * seconds:.3g} µs" if seconds < 0.9995e-3 else f"{1e3 * seconds:.3g} ms"
     if seconds < 59.95:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
 
 
-def size(n_bytes: float) -> str:
+def size_text(n_bytes: float) -> str:
     """Return bytes in the unit that fits, such as "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if n_bytes < 1024.0:
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1024.0
-    return f"{number(float(n_bytes), 3)} TiB"
+    return f"{n_bytes:.3g} TiB"
 
 
 def name(text: object) -> str:
@@ -113,7 +106,7 @@ def machine_here() -> dict[str, str]:
         "Cores": str(os.cpu_count() or "unknown"),
     }
     with suppress(AttributeError, OSError, ValueError):  # not on every system
-        machine["Memory"] = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        machine["Memory"] = size_text(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return machine
 
 
@@ -390,7 +383,7 @@ def render(content: Report) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.loader = jinja2.PackageLoader("dfwtrace")
     environment.undefined = jinja2.StrictUndefined
-    environment.filters.update(number=number, duration=duration, size=size, shown=name)
+    environment.filters.update(number=number, duration=duration_text, size=size_text, shown=name)
     environment.filters["digest"] = _digest
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # the page does not depend on the style of the caller's pictures
@@ -445,7 +438,7 @@ def _thinned(y: FloatArray, x_log: bool) -> npt.NDArray[np.intp]:
 def _convergence(report: Report) -> list[Chart]:
     """Draw objective and gap against epochs and seconds, where the run recorded them."""
     history, outcome, tol = report.history, report.outcome, report.settings.tol
-    extents = {"epoch": counted(len(history), "epoch"), "seconds": duration(outcome.seconds)}
+    extents = {"epoch": counted(len(history), "epoch"), "seconds": duration_text(outcome.seconds)}
     charts = []
     objective = column(history, "objective")
     shown = objective[drawable(objective)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import count, repeat
@@ -16,6 +16,7 @@ from rich.console import Console
 from typer import Argument, Option
 
 import dfwtrace as dt
+from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import data as rows_of
 from dfwtrace.cli import output as ui
 from dfwtrace.cli import predict as models
@@ -26,7 +27,7 @@ from dfwtrace.data.files import array_name, first_targets, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import counted, number, require_report, size, write_report
+from dfwtrace.report import counted, number, require_report, size_text, write_report
 from dfwtrace.solvers import StoppingCriteria, resolve
 from dfwtrace.solvers.progress import titles
 from dfwtrace.tasks.planning import Workload, free_memory
@@ -109,33 +110,32 @@ def fit(
     require(test is None or test.exists(), f"{test} is not there.")
     columns: Given = {"target": target, "features": features, "weight": weight}
     learn = partial(fitted, output=output, verbose=verbose)
-    scores: dict[str, Scores] = {}
-    held_out = None
-    if not local:
-        model, wanted, source = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
-        seconds = time.perf_counter() - began
-        _keep(model, wanted, out)
-        output.say(source)
-        if test is not None:
-            held_out = rows_of.scoring_rows(test, wanted, *models.kind_of(model))
-    else:
-        with rows_of.training_rows(Path(train), columns, dtype, spill) as rows:
+    scored: dict[str, tuple[Matrix, Array]] = {}
+    with ExitStack() as stack:
+        if local:
+            rows = stack.enter_context(rows_of.training_rows(Path(train), columns, dtype, spill))
             source, array = rows.source, array_name(Path(train), features)
             output.say(source)
             names = (rows.feature_names, rows.X.shape[1], target, rows.target_names)
             wanted = rows_of.Wanted(*names, array, rows.first_index)
             kind, y = rows_of.judge(rows.y, task, rows.target_names)
+            scored["training"] = rows.X, y
             if test is not None:  # what is wrong with it should be known before the fit
                 labels = y[:1] if kind == "classification" else None
-                held_out = rows_of.scoring_rows(test, wanted, labels, y[:1].size)
+                scored["test"] = rows_of.scoring_rows(test, wanted, labels, y[:1].size)
             model = learn(kind, (rows.X, y, rows.weight), given)
-            seconds = time.perf_counter() - began
-            _keep(model, wanted, out)
-            scores["training"] = score(model, wanted, rows.X, y)
-    if test is not None and held_out is not None:
-        scores["test"] = found = score(model, wanted, *held_out)
-        output.warn(found.warning and f"{test.name}: {found.warning}")
-    result, tol, of = model.result_, given["tol"], "test" if "test" in scores else "training"
+        else:
+            frame = (train, master, columns, dtype, task)
+            model, wanted, source = rows_of.fit_frame(*frame, given, learn)
+            output.say(source)
+        seconds = time.perf_counter() - began
+        _keep(model, wanted, out)
+        if test is not None and not local:
+            scored["test"] = rows_of.scoring_rows(test, wanted, *models.kind_of(model))
+        scores = {name: score(model, wanted, *pair) for name, pair in scored.items()}
+    if test is not None and (warning := scores["test"].warning):
+        output.warn(f"{test.name}: {warning}")
+    result, tol, of = model.result_, given["tol"], "training" if test is None else "test"
     found, work = scores.get(of, Scores({}, [])), result.plan.workload
     place = "local" if local else f"spark {master or ''}".strip()
     ran = f"{place}, {counted(work.n_jobs, 'processor')} at most"
@@ -338,8 +338,8 @@ def plan(
     total = features_bytes + cost.memory
     columns = f"{classes} classes seen" if classes else f"{found.targets} targets"
     shown = {"data": f"{about}{found.rows:,} rows, {found.features:,} features, {columns}"}
-    shown |= {"task": kind, "features": f"{about}{size(features_bytes)} in memory"}
-    shown["in all"] = f"{about}{size(total)}" + (f" of {size(free)} free" if free else "")
+    shown |= {"task": kind, "features": f"{about}{size_text(features_bytes)} in memory"}
+    shown["in all"] = f"{about}{size_text(total)}" + (f" of {size_text(free)} free" if free else "")
     output.say(f"{ui.facts_table(shown)}\n\n{choice}")
     if free is not None and total > free:
         output.warn("the data do not fit into the free memory: try --dtype float32 or --spill.")

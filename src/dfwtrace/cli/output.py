@@ -24,7 +24,7 @@ from typer import Option
 from dfwtrace import CheckpointError, ModelFormatError
 from dfwtrace.data.table import DataFileError
 from dfwtrace.files.atomic import check_writable
-from dfwtrace.report import duration, number, size
+from dfwtrace.report import duration_text, number, size_text
 
 Facts = Mapping[str, object]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output, nothing else.")]
@@ -118,7 +118,7 @@ def facts_table(facts: Facts) -> str:
         if isinstance(value, dict):
             return ", ".join(f"{word(key)} {word(item)}" for key, item in value.items())
         if name in _TITLES and isinstance(value, int | float):
-            return size(value) if name == "bytes" else duration(value)
+            return size_text(value) if name == "bytes" else duration_text(value)
         return number(value) if isinstance(value, float) else word(value)
 
     shown = {name: value for name, value in facts.items() if value not in (None, {}, [], "")}
