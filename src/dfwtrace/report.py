@@ -128,8 +128,7 @@ class DataFacts(NamedTuple):
 
     Attributes
     ----------
-    rows, features, targets : int
-    dtype, source : str
+    rows, features, targets, dtype, source
     """
 
     rows: int
@@ -144,10 +143,7 @@ class Settings(NamedTuple):
 
     Attributes
     ----------
-    radius : float
-    solver, engine, representation : str
-    tol : float or None
-    shards : int or None
+    radius, solver, tol, engine, representation, shards
     """
 
     radius: float
@@ -163,9 +159,7 @@ class Outcome(NamedTuple):
 
     Attributes
     ----------
-    status, message : str
-    objective, objective_at_zero, gap, relative_gap, seconds : float
-    rank, epochs : int
+    status, message, objective, objective_at_zero, gap, relative_gap, rank, seconds, epochs
     """
 
     status: str
@@ -184,7 +178,7 @@ class Communication(NamedTuple):
 
     Attributes
     ----------
-    rounds, numbers, other_rounds, other_numbers, bytes_on_wire : int
+    rounds, numbers, other_rounds, other_numbers, bytes_on_wire
     """
 
     rounds: int
@@ -311,7 +305,7 @@ class Report:
         if not isinstance(path, Path | None):
             raise TypeError(f"path must be a Path or None, got {describe(path)}.")
         w, history = result.plan.workload, result.history
-        seconds = float(history[-1]["seconds"]) if history else math.nan
+        seconds = float(column(history, "seconds")[-1]) if history else math.nan
         ended = result.status, result.message, result.objective, result.objective_at_zero
         gaps = result.gap, result.relative_gap
         dtype = f"{'sparse' if w.sparse else 'dense'} float{8 * w.itemsize}"

@@ -128,14 +128,17 @@ def fit(
             frame = (train, master, columns, dtype, task)
             model, wanted, source = rows_of.fit_frame(*frame, given, learn)
             output.say(source)
-        seconds = time.perf_counter() - began
-        _keep(model, wanted, out)
+        result, seconds = model.result_, time.perf_counter() - began
+        models.save_model(model, wanted, out)  # before anything else can go wrong
+        ui.saved.set(out)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
         if test is not None and not local:
             scored["test"] = rows_of.scoring_rows(test, wanted, *models.kind_of(model))
         scores = {name: score(model, wanted, *pair) for name, pair in scored.items()}
     if test is not None and (warning := scores["test"].warning):
         output.warn(f"{test.name}: {warning}")
-    result, tol, of = model.result_, given["tol"], "training" if test is None else "test"
+    tol, of = given["tol"], "training" if test is None else "test"
     found, work = scores.get(of, Scores({}, [])), result.plan.workload
     place = "local" if local else f"spark {master or ''}".strip()
     ran = f"{place}, {counted(work.n_jobs, 'processor')} at most"
@@ -253,51 +256,34 @@ def settings_of(radius: float | None, radii: str | None, folds: int, given: Give
 
 def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:
     """Fit an estimator, and show how; return after Ctrl-C too, if there is a model to save."""
-    kind, given, when = "TraceNormClassifier", dict(given), "before the first epoch"
+    kind, given = "TraceNormClassifier", dict(given)
     if task == "regression":
         kind, weights = "TraceNormRegressor", given.pop("class_weight", None)
         require(weights is None, "--class-weight belongs to classification.")
     if "radius" in given:
-        about = f"{task.capitalize()} with radius {given['radius']:g}."
+        output.say(f"{task.capitalize()} with radius {given['radius']:g}.", note=True)
         titles.set(repeat("dfwtrace"))
     else:
-        n = given["radii"] if isinstance(given["radii"], int) else len(given["radii"])
-        hint = "; --radius sets one" if given["radii"] == int(_RADII) else ""
-        over = f"{'1 radius' if n == 1 else f'{n} radii'} in {given['cv']} folds{hint}"
-        about = f"{task.capitalize()}; cross-validating over {over}."
-        kind, runs, when = f"{kind}CV", n * (1 + given["cv"]), "during cross-validation"
-        titles.set(f"run {k} of {runs}" for k in count(1))
+        kind, radii, folds = f"{kind}CV", given["radii"], given["cv"]
+        n = radii if isinstance(radii, int) else len(radii)
+        over = f"{n} radii in {folds} folds; --radius sets one"
+        output.say(f"{task.capitalize()}; cross-validating over {over}.", note=True)
+        titles.set(f"run {k} of {n * (1 + folds)}" for k in count(1))
     from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
 
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
     estimator = getattr(dt, kind)(**given, verbose=int(show))
-    heard: list[warnings.WarningMessage] = []
+    with ui.refusing(), warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        estimator.fit(*rows, **more)
     # How a fit ended is in its result, and the other two are for programmers.
     left_out = (ConvergenceWarning, DeprecationWarning, FutureWarning)
-    try:
-        output.say(about, note=True)
-        with ui.refusing(), warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            estimator.fit(*rows, **more)
-        if estimator.status_ == "interrupted" and not estimator.n_iter_:
-            raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        sentence = f"Interrupted {when}: nothing was saved."
-        raise CommandError(sentence, ui.INTERRUPTED) from None
-    finally:
-        for warning in heard:
-            if not issubclass(warning.category, left_out):
-                output.warn(" ".join(str(warning.message).split()))
+    for warning in heard:
+        if not issubclass(warning.category, left_out):
+            output.warn(" ".join(str(warning.message).split()))
+    if estimator.status_ == "interrupted" and not estimator.n_iter_:
+        raise KeyboardInterrupt
     return estimator.set_params(verbose=0)
-
-
-def _keep(estimator: Any, wanted: rows_of.Wanted, out: Path) -> None:
-    """Write the model before anything else can go wrong; after Ctrl-C, that is all."""
-    models.save_model(estimator, wanted, out)
-    ui.saved.set(out)
-    epochs = counted(estimator.n_iter_, "epoch")
-    sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
-    require(estimator.status_ != "interrupted", sentence, ui.INTERRUPTED)
 
 
 def plan(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TextIO
 import numpy as np
 from typer import Argument, Option
 
-from dfwtrace import ModelFormatError, load
+from dfwtrace import load
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import output as ui
 from dfwtrace.cli.data import Data, Target, Wanted, feature_rows, scoring_rows
@@ -23,7 +23,7 @@ from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
 from dfwtrace.files.container import peek, read_container
-from dfwtrace.report import Report, TaskName, Worst, number
+from dfwtrace.report import Report, TaskName, Worst, counted, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
@@ -31,6 +31,7 @@ _NUMBERS_AT_ONCE = 1 << 22  # probabilities
 _ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
+_UNKNOWN = "the model does not know the labels of {}, such as {!r}: wrong, and not in the log loss."
 _MOST_WORST = 50  # classes or targets in a JSON object
 # What makes a spreadsheet take a cell for a formula, also in full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -49,9 +50,8 @@ def predict(
     suffix = ".csv" if out is None else out.suffix.lower()
     require(out or not json, "--json needs --out: predictions would be mixed up with it.")
     require(suffix in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}.")
-    mixed = top and suffix == ".npy"
+    both, mixed = top and proba, top and suffix == ".npy"
     require(not mixed, "--top needs a .csv or .parquet file: it has text and numbers.")
-    both = top and proba
     require(not both, "--proba and --top exclude each other: --top has probabilities too.")
     ui.check_outputs({"--out": out}, {"the model": model, "the data": data})
     estimator, wanted = load_model(model)
@@ -117,11 +117,8 @@ def _of_model(file: Path) -> dict[str, Any]:
     estimator, wanted = load_model(file)
     W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)
     given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
-    try:
+    with ui.refusing():  # a history may hold anything
         facts = facts_of(estimator, report_of(estimator))
-    except (KeyError, TypeError, ValueError) as error:
-        why = f"no {error}" if isinstance(error, KeyError) else error
-        raise ModelFormatError(f"{file} is not a whole model: {why}.") from error
     facts |= {"shape": list(W.shape), "trace_norm": W.trace_norm, **wanted._asdict()}
     facts["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
     del facts["n_features"]
@@ -196,8 +193,8 @@ class Scores(NamedTuple):
 
 def shown_scores(values: dict[str, float]) -> dict[str, str]:
     """Return scores for people, shares as percentages."""
-    percent = {name: f"{100.0 * value:.1f} %" for name, value in values.items()}
-    return {k: percent[k] if k.endswith("accuracy") else number(v) for k, v in values.items()}
+    shares = {name: f"{100 * value:.1f} %" for name, value in values.items() if "accuracy" in name}
+    return {name: number(value) for name, value in values.items()} | shares
 
 
 def by_key(values: dict[str, float]) -> dict[str, float]:
@@ -256,10 +253,8 @@ def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
     worst = [Worst(str(classes[c]), int(counts[c]), 1.0 - float(r)) for c, r in ranked]
     if known.all():
         return Scores(values, worst)
-    missing, first = int((~known).sum()), str(y[int(np.argmin(known))])
-    rows_with = "row has a label" if missing == 1 else "rows have labels"
-    warning = f"{missing} {rows_with} that the model does not know, such as {first!r}: counted as "
-    return Scores(values, worst, warning + "wrong, and left out of the log loss.")
+    unknown = counted(int((~known).sum()), "row"), str(y[int(np.argmin(known))])
+    return Scores(values, worst, _UNKNOWN.format(*unknown))
 
 
 def _blocks(X: Matrix, classes: int) -> Iterator[tuple[slice, Matrix]]:
