@@ -176,9 +176,8 @@ def test_labels_that_the_model_does_not_know(classifier: Path, test_set: Path) -
     before = told("evaluate", classifier, test_set)["scores"]
     test_set.write_text(text + "5,1,0.2,tulip\n")
     found = told("evaluate", classifier, test_set)
-    assert found["warnings"] == [
-        "the model does not know the labels of 1 row, such as 'tulip': wrong, and not in the log loss."
-    ]
+    (warning,) = found["warnings"]
+    assert warning.startswith("the model does not know the labels of 1 row, such as 'tulip': ")
     assert found["scores"]["accuracy"] == pytest.approx(before["accuracy"] * 12 / 13)
     assert found["scores"]["log_loss"] == pytest.approx(before["log_loss"])
     test_set.write_text("sepal,petal,width,species\n5,1,0.2,tulip\n")

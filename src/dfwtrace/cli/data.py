@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = "A .csv, .tsv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of such."
+Fit = Callable[..., Any]
 Given = dict[str, Any]
 Names = list[str] | None
 TaskName = Literal["auto", "classification", "regression"]
@@ -143,8 +144,8 @@ def fit_frame(
     columns: Given,
     dtype: str | None,
     task: str,
-    given: Given,
-    fit: Callable[..., Any],
+    how: Given,
+    fit: Fit,
 ) -> tuple[Any, Wanted, str]:
     """Read a path with Spark and fit it there; return the model, its names, and the source."""
     require(columns["target"], "--target is missing: which column is it?")
@@ -153,15 +154,15 @@ def fit_frame(
         choice = choose(frame.columns, file=path, **columns)
         task = _judge_frame(frame, choice.targets, task)
         why = "cross-validation of a classification does not run on Spark"
-        require(task == "regression" or "radius" in given, f"--radius is missing: {why}.")
+        require(task == "regression" or "radius" in how, f"--radius is missing: {why}.")
         if dtype is not None:
             frame = _cast(frame, choice.features, "float" if dtype == "float32" else "double")
         # One column by itself may hold arrays or vectors.
         features = choice.features[0] if len(choice.features) == 1 else choice.features
         label = choice.targets[0] if len(choice.targets) == 1 else choice.targets
-        workers = given["n_jobs"] if (given["n_jobs"] or 0) > 0 else None
-        given = given | {"engine": SparkEngine(spark, given["n_shards"] or 8, workers)}
-        estimator = fit(task, (frame, label, choice.weight), given, features=features)
+        workers = how["n_jobs"] if (how["n_jobs"] or 0) > 0 else None
+        how = how | {"engine": SparkEngine(spark, how["n_shards"] or 8, workers)}
+        estimator = fit(task, (frame, label, choice.weight), how, features=features)
         estimator.engine = "local"  # the session ends here
     (d, m), names = estimator.low_rank_.shape, choice.features
     if len(names) == 1 and d > 1:

@@ -125,8 +125,8 @@ def fit(
                 scored["test"] = rows_of.scoring_rows(test, wanted, labels, y[:1].size)
             model = learn(kind, (rows.X, y, rows.weight), given)
         else:
-            frame = (train, master, columns, dtype, task)
-            model, wanted, source = rows_of.fit_frame(*frame, given, learn)
+            read = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
+            model, wanted, source = read
             output.say(source)
         result, seconds = model.result_, time.perf_counter() - began
         models.save_model(model, wanted, out)  # before anything else can go wrong
