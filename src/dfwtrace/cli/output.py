@@ -176,14 +176,8 @@ def guarded(run: Callable[[], int | None], *, as_json: bool, debug: bool) -> int
         code, sentence = _explained(error)
         if debug and code == FAILED:
             traceback.print_exc()
-        sentence = visible(sentence)
-        printed = not sentence  # where no command was given: the help has been shown
-        if as_json and not printed:
-            with suppress(OSError):  # where standard output is what failed, standard error is left
-                print(json.dumps({"error": sentence}), flush=True)
-                printed = True
-        if not printed:
-            print(sentence if code == INTERRUPTED else f"Error: {sentence}", file=sys.stderr)
+        if sentence:  # none where no command was given: the help has been shown
+            _print_error(visible(sentence), code, as_json)
     finally:
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -240,3 +234,12 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return BAD_INPUT, sentence_of(error)
     expected = isinstance(error, OSError | ImportError | MemoryError | RuntimeError)
     return FAILED, ("" if expected else f"{type(error).__name__}: ") + sentence_of(error)
+
+
+def _print_error(sentence: str, code: int, as_json: bool) -> None:
+    with suppress(OSError):
+        if as_json:
+            print(json.dumps({"error": sentence}), flush=True)
+            return
+    with suppress(OSError):  # where standard output is what failed, standard error is left
+        print(sentence if code == INTERRUPTED else f"Error: {sentence}", file=sys.stderr)

@@ -118,7 +118,7 @@ def _of_model(file: Path) -> dict[str, Any]:
     W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)
     given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
     with ui.refusing():  # a history may hold anything
-        facts = facts_of(estimator, report_of(estimator))
+        facts = facts_of(estimator, report_of(estimator, tol=given.get("tol")))
     facts |= {"shape": list(W.shape), "trace_norm": W.trace_norm, **wanted._asdict()}
     facts["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
     del facts["n_features"]
@@ -150,7 +150,7 @@ def facts_of(estimator: Any, report: Report) -> dict[str, Any]:
     """Return what fit and inspect say about a model, for programs."""
     facts: dict[str, Any] = {"estimator": type(estimator).__name__, "task": report.task}
     for part in (report.data, report.settings, report.outcome):
-        facts |= part._asdict()
+        facts |= {name: fact for name, fact in part._asdict().items() if fact != ""}
     return facts
 
 
