@@ -42,7 +42,7 @@ def solved(task: str, **options: Any) -> dt.Result:
 
 
 def report_of(result: dt.Result, task: Any = "regression", **facts: Any) -> Report:
-    return Report(result, task=task, radius=3.0, **facts)
+    return Report.of_result(result, task=task, **{"radius": 3.0} | facts)
 
 
 def hostile_report() -> Report:

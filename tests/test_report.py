@@ -19,13 +19,18 @@ from tests.reports import HOSTILE, hostile_report, report_of, solved
 import dfwtrace as dt
 from dfwtrace.report import (
     MOST_WORST,
+    Communication,
+    DataFacts,
+    Outcome,
+    Radii,
     Report,
+    Settings,
     Worst,
-    duration,
+    duration_text,
     name,
     number,
     render,
-    size,
+    size_text,
     write_report,
 )
 
@@ -77,10 +82,6 @@ def curve_of(svg: str) -> Any:
     drawn = re.findall(r'd="(M [^"]*)" clip-path="[^"]*" fill="none" stroke="var\(--tone1', svg)[0]
     points = np.array(re.findall(r"[ML] (\S+) (\S+)", drawn), dtype=float)
     return points * [1.0, -1.0]
-
-
-def with_result(content: Report, **changes: Any) -> Report:
-    return replace(content, result=replace(content.result, **changes))
 
 
 def described(svg: str) -> str:
@@ -140,7 +141,7 @@ def test_a_long_run_keeps_its_peak_and_its_page_small(noise: float) -> None:
     for epoch in range(1, 20_001):
         gap = seen[epoch - 1] / epoch * (50.0 if epoch == 12_345 else 1.0)
         history.append({"epoch": epoch, "objective": gap, "gap": gap, "seconds": 0.01 * epoch})
-    page = render(with_result(report_of(solved("regression", epochs=1)), history=history))
+    page = render(report_of(replace(solved("regression", epochs=1), history=history)))
     assert len(page) < 150_000
     for title in CONVERGENCE:
         heights = curve_of(charts_of(page)[title])[:, 1]
@@ -162,19 +163,42 @@ def test_a_page_of_a_path_has_its_losses_and_the_best_radius() -> None:
 
 
 def test_a_page_of_a_cluster_shows_what_was_sent_and_where() -> None:
-    content = report_of(
-        solved("regression", epochs=3),
-        engine="spark local[2]",
-        where=[("Solver", "this process"), ("8 shards", "spark local[2], 2 processors")],
-    )
     rounds = dt.History()
     for oracle, numbers in ((True, 1200), (True, 34), (False, 21)):
         rounds.append({"oracle": oracle, "numbers_sent": numbers, "bytes_on_wire": 2**20})
-    text = Reader(render(with_result(content, rounds=rounds))).text
+    content = report_of(
+        replace(solved("regression", epochs=3), rounds=rounds),
+        engine="spark local[2]",
+        where=[("Solver", "this process"), ("8 shards", "spark local[2], 2 processors")],
+    )
+    text = Reader(render(content)).text
     assert "Oracle 2 1,234 The rest 1 21 In all 3 1,255 " in text
     assert "3 MiB went over a wire." in text
     assert "8 shards spark local[2], 2 processors" in text
     assert "Engine spark local[2]" in text
+
+
+def test_a_page_can_be_put_together_by_hand() -> None:
+    """As of a run of another program: what is not known is not shown."""
+    content = Report(
+        "By hand",
+        "regression",
+        DataFacts(100, 5, 2),
+        Settings(3.0),
+        Outcome("optimal", "Done.", 1.0, 4.0, 0.1, 0.025, 2, 7.0, 0),
+        dt.History(),
+        [2.0, 1.0],  # type: ignore[arg-type]  # a plain list will do
+        path=Radii(np.array([1.0, 3.0]), np.array([0.5, 0.25])),
+    )
+    page = render(content)
+    text = Reader(page).text
+    for shown in ("By hand", "Done.", "7 s", "Shape 5 × 2", "Trace norm 3", "Best radius 3 "):
+        assert shown in text
+    assert "Folds 1" in text
+    assert "Rounds" not in text
+    assert "Shards" not in text
+    sent = render(replace(content, communication=Communication(1, 20, 3, 4, 0)))
+    assert "Oracle 1 20 The rest 3 4 In all 4 24 " in Reader(sent).text
 
 
 def test_worst_classes_come_in_their_order_and_not_without_end() -> None:
@@ -249,9 +273,8 @@ def test_no_number_is_too_odd_for_a_page(value: float) -> None:
         record.update(objective=value, gap=value, gap_estimate=value, seconds=value)
     result = replace(result, objective=value, gap=value, objective_at_zero=value)
     page = render(
-        Report(
+        report_of(
             result,
-            task="regression",
             radius=value,
             tol=value,
             scores={"score": value},
@@ -271,9 +294,9 @@ def test_no_number_is_too_odd_for_a_page(value: float) -> None:
         (number, [0.98765, np.float32(0.5), 2.5e-7, 1e12], "0.9877 | 0.5 | 2.5×10⁻⁷ | 1×10¹²"),
         (number, [-1234.5, 12345.678, -math.inf, math.nan], "−1,234 | 12,346 | −∞ | —"),
         (partial(number, digits=7), [123456.7], "123,456.7"),
-        (duration, [0.0, 2e-6, 0.0042, 12.34, math.nan], "0 s | 2 µs | 4.2 ms | 12.3 s | —"),
-        (duration, [59.99, 3725.0], "1 min 0 s | 1 h 2 min"),
-        (size, [0, 1536, 2**60], "0 B | 1.5 KiB | 1,048,576 TiB"),
+        (duration_text, [0.0, 2e-6, 0.0042, 12.34, math.nan], "0 s | 2 µs | 4.2 ms | 12.3 s | —"),
+        (duration_text, [59.99, 3725.0], "1 min 0 s | 1 h 2 min"),
+        (size_text, [0, 1536, 2**41], "0 B | 1.5 KiB | 2 TiB"),
         (name, [" a\u2028b ", "a\x00b\nc", 7, ""], "a b | a\ufffdb c | 7 | "),
         (name, ["x" * 200], "x" * 159 + "…"),
     ],
@@ -291,9 +314,15 @@ def test_bad_content_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path, result = tmp_path / "page.html", solved("regression", epochs=1)
     with pytest.raises(TypeError, match=r"^content must be a Report, got 3\.$"):
         write_report(path, 3)  # type: ignore[arg-type]
-    for field, value in (("task", "clustering"), ("result", []), ("path", [1.0])):
+    for field, value in (("task", "clustering"), ("history", [])):
         with pytest.raises((TypeError, ValueError), match=rf"^{field} must [^\n]*\.$"):
             replace(report_of(result), **{field: value})
+    for field, call in (
+        ("result", lambda: report_of(3)),  # type: ignore[arg-type]
+        ("path", lambda: report_of(result, path=[1.0])),
+    ):
+        with pytest.raises(TypeError, match=rf"^{field} must [^\n]*\.$"):
+            call()
     with pytest.raises(TypeError, match="colour"):
         report_of(result, colour="red")
     assert not path.exists()

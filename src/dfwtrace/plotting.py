@@ -36,8 +36,7 @@ _IN_PAGES["#000000"] = "currentColor"
 TONES = _LIGHT.split()[:8]
 # Nine shapes and eight colours: no two of 72 lines have both in common.
 MARKERS = "osD^xv+P*"
-#: Digits of exponents: unlike mathtext they become plain text in an SVG.
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _GAPS = {"gap_estimate": "estimated gap", "gap": "certified gap"}
 
 
@@ -147,14 +146,14 @@ def _set_ticks(axis: Axis, log: bool, whole: bool = False) -> None:
     low, high = axis.get_data_interval()
     digits = "1" if high >= 100.0 * low else "125" if high > 10.0 * low else "12357"
     axis.set_major_locator(LogLocator(subs=[float(digit) for digit in digits], numticks=6))
-    axis.set_major_formatter(lambda value, _: _tick_label(value))
+    axis.set_major_formatter(lambda value, _: power_of_ten(f"{value:g}").removeprefix("1×"))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _tick_label(value: float) -> str:
-    mantissa, _, exponent = f"{value:g}".partition("e")
-    power = f"×10{str(int(exponent)).translate(RAISED)}" if exponent else ""
-    return (mantissa + power).removeprefix("1×")
+def power_of_ten(text: str) -> str:
+    """Return a number such as 2e-07 as 2×10⁻⁷, in digits that stay plain text in an SVG."""
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}×10{str(int(exponent)).translate(_RAISED)}" if exponent else text
 
 
 def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:

@@ -10,15 +10,15 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat
 from unicodedata import category
 
 import numpy as np
+import numpy.typing as npt
 
 from dfwtrace import plotting
 from dfwtrace._typing import FloatArray
@@ -30,13 +30,24 @@ from dfwtrace.validation import describe
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Report", "Worst", "require_report", "write_report"]
+    Draw = Callable[[Axes], object]
+    Columns = Mapping[str, FloatArray]
+    Chart = dict[str, object]
+
+__all__ = ["Communication", "DataFacts", "Outcome", "Radii", "Report", "Settings", "Worst"]
+__all__ += ["require_report", "write_report"]
 
 MOST_WORST = 50  # rows of the table of classes or tasks, at most
 _LONGEST_NAME = 160
 _MANY_EPOCHS = 100  # from here on their axis is logarithmic: steps become small with time
+_BY = {"epoch": "by epochs", "seconds": "by seconds"}
 _BLOCKS = 300  # of epochs that a line is drawn by: more could not be seen
-_STYLES = {"certified": 0, "estimated": 1}  # the same colour and marker in all charts
+_STYLES = {
+    "certified": 0,
+    "estimated": 1,
+    "tolerance": 2,
+}  # the same colour and marker in all charts
+TaskName = Literal["classification", "regression"]
 _PACKAGES = ("dfwtrace", "numpy", "scipy", "numba", "scikit-learn", "pyspark")
 
 
@@ -48,12 +59,9 @@ def number(value: SupportsFloat | None, digits: int = 4) -> str:
         return f"{int(value):,}".replace("-", "−")
     value = float(value)
     text = f"{value:,.{digits}g}".replace("inf", "∞")
-    mantissa, _, exponent = text.partition("e")
-    if exponent and 1.0 <= abs(value) < 1e9:
+    if "e" in text and 1.0 <= abs(value) < 1e9:
         text = f"{value:,.0f}"
-    elif exponent:
-        text = f"{mantissa}×10{str(int(exponent)).translate(plotting.RAISED)}"
-    return text.replace("-", "−")
+    return plotting.power_of_ten(text).replace("-", "−")
 
 
 def counted(count: int, noun: str) -> str:
@@ -61,29 +69,25 @@ def counted(count: int, noun: str) -> str:
     return f"{number(count)} {noun}" + ("" if count == 1 else "s")
 
 
-def duration(seconds: float) -> str:
-    """Return seconds as people say them, such as "4.2 ms" or "1 h 2 min"."""
+def duration_text(seconds: float) -> str:
+    """Return seconds in the unit that fits, such as "4.2 ms" or "1 h 2 min"."""
     if not math.isfinite(seconds):
         return number(seconds)
-    if 0.0 != seconds < 0.9995e-3:
-        return f"{number(1e6 * seconds, 3)} µs"
-    if 0.0 != seconds < 0.9995:
-        return f"{number(1e3 * seconds, 3)} ms"
+    if 0.0 < seconds < 0.9995:
+        return f"{1e6 * seconds:.3g} µs" if seconds < 0.9995e-3 else f"{1e3 * seconds:.3g} ms"
     if seconds < 59.95:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
 
 
-def size(n_bytes: float) -> str:
+def size_text(n_bytes: float) -> str:
     """Return bytes in the unit that fits, such as "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if n_bytes < 1024.0:
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1024.0
-    return f"{number(float(n_bytes), 3)} TiB"
+    return f"{n_bytes:.3g} TiB"
 
 
 def name(text: object) -> str:
@@ -102,7 +106,7 @@ def machine_here() -> dict[str, str]:
         "Cores": str(os.cpu_count() or "unknown"),
     }
     with suppress(AttributeError, OSError, ValueError):  # not on every system
-        machine["Memory"] = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        machine["Memory"] = size_text(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return machine
 
 
@@ -119,21 +123,94 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(sep=" ", timespec="minutes").replace("+", " +")
 
 
+class DataFacts(NamedTuple):
+    """What was learned from; targets are classes or tasks.
+
+    Attributes
+    ----------
+    rows, features, targets, dtype, source
+    """
+
+    rows: int
+    features: int
+    targets: int
+    dtype: str = ""
+    source: str = ""
+
+
+class Settings(NamedTuple):
+    """How it was learned; what is None or empty is not shown.
+
+    Attributes
+    ----------
+    radius, solver, tol, engine, representation, shards
+    """
+
+    radius: float
+    solver: str = ""
+    tol: float | None = None
+    engine: str = ""
+    representation: str = ""
+    shards: int | None = None
+
+
+class Outcome(NamedTuple):
+    """How the run ended, as in `dfwtrace.Result`.
+
+    Attributes
+    ----------
+    status, message, objective, objective_at_zero, gap, relative_gap, rank, seconds, epochs
+    """
+
+    status: str
+    message: str
+    objective: float
+    objective_at_zero: float
+    gap: float
+    relative_gap: float
+    rank: int
+    seconds: float
+    epochs: int
+
+
+class Communication(NamedTuple):
+    """Totals of a run: those of the oracle, those of the rest, and bytes on all wires.
+
+    Attributes
+    ----------
+    rounds, numbers, other_rounds, other_numbers, bytes_on_wire
+    """
+
+    rounds: int
+    numbers: int
+    other_rounds: int
+    other_numbers: int
+    bytes_on_wire: int
+
+
+class Radii(NamedTuple):
+    """Validation losses of several radii.
+
+    Attributes
+    ----------
+    radii : array
+    validation : array of shape (radii,) or (radii, folds)
+    """
+
+    radii: FloatArray
+    validation: FloatArray
+
+
 @dataclass(frozen=True)
 class Worst:
     """A class or task with a large error.
 
-    Parameters
+    Attributes
     ----------
     name : str
     count : int
         Its number of rows.
     error : float
-
-    Examples
-    --------
-    >>> Worst("transfer", 30, 0.2).error
-    0.2
     """
 
     name: str
@@ -143,29 +220,27 @@ class Worst:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All that a report page shows.
+    """All that a report page shows; `of_result` makes it from a run.
 
     Parameters
     ----------
-    result : Result
-        What `solve` returned.
+    title : str
     task : {"classification", "regression"}
-    radius : float
-        Bound of the trace norm.
-    title : str or None, default=None
-        Heading of the page; None makes one.
-    solver, engine, source : str, default=""
-        How and from what it was learned.
-    tol : float or None, default=None
-        Relative gap that was asked for.
-    path : Path or None, default=None
-        Shown if it has validation losses.
+    data : DataFacts
+    settings : Settings
+    outcome : Outcome
+    history : History
+        A record for each epoch.
+    spectrum : array-like of shape (rank,)
+        Singular values of W.
+    communication : Communication or None, default=None
     where : sequence of (str, str), default=()
         What was done, and where it ran.
     scores : mapping of str to float, default={}
         Scores of the model, by name.
     worst : sequence of Worst, default=()
         The classes or tasks with the largest errors, the worst first.
+    path : Radii or None, default=None
     when : str
         Time of the run; by default now.
     versions, machine : mapping of str to str
@@ -176,40 +251,81 @@ class Report:
     >>> import dfwtrace as dt
     >>> X, y, _ = dt.datasets.make_multiclass(n=200, d=10, m=4, rank=2, seed=0)
     >>> result = dt.solve(dt.Multinomial(), X, y, radius=5.0, epochs=5)
-    >>> dt.report.Report(result, task="classification", radius=5.0).task
-    'classification'
+    >>> report = dt.report.Report.of_result(result, task="classification", radius=5.0)
+    >>> report.data.rows, report.outcome.epochs
+    (200, 5)
     """
 
-    result: Result
-    _: KW_ONLY
-    task: Literal["classification", "regression"]
-    radius: float
-    title: str | None = None
-    solver: str = ""
-    engine: str = ""
-    source: str = ""
-    tol: float | None = None
-    path: Path | None = None
+    title: str
+    task: TaskName
+    data: DataFacts
+    settings: Settings
+    outcome: Outcome
+    history: History
+    spectrum: FloatArray
+    communication: Communication | None = None
     where: Sequence[tuple[str, str]] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
     worst: Sequence[Worst] = ()
+    path: Radii | None = None
     when: str = field(default_factory=_now)
     versions: Mapping[str, str] = field(default_factory=versions_here)
     machine: Mapping[str, str] = field(default_factory=machine_here)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.result, Result):
-            raise TypeError(f"result must be a Result, got {describe(self.result)}.")
         if self.task not in ("classification", "regression"):
             task = describe(self.task)
             raise ValueError(f'task must be "classification" or "regression", got {task}.')
-        if not isinstance(self.path, Path | None):
-            raise TypeError(f"path must be a Path or None, got {describe(self.path)}.")
+        if not isinstance(self.history, History):
+            raise TypeError(f"history must be a History, got {describe(self.history)}.")
+        object.__setattr__(self, "spectrum", np.asarray(self.spectrum, dtype=np.float64))
 
     @classmethod
-    def of_result(cls, result: Result, **facts: Any) -> Report:
-        """Make the report of a run; `facts` are the other parameters of `Report`."""
-        return cls(result, **facts)
+    def of_result(
+        cls,
+        result: Result,
+        *,
+        task: TaskName,
+        radius: float,
+        title: str | None = None,
+        solver: str = "",
+        tol: float | None = None,
+        engine: str = "",
+        source: str = "",
+        path: Path | None = None,
+        **more: Any,
+    ) -> Report:
+        """Make the report of a run; `path` is shown if it has validation losses.
+
+        `solver`, `tol` and `engine` are as in `Settings`, `source` as in `DataFacts`, and `more` as
+        in `Report`.
+        """
+        if not isinstance(result, Result):
+            raise TypeError(f"result must be a Result, got {describe(result)}.")
+        if not isinstance(path, Path | None):
+            raise TypeError(f"path must be a Path or None, got {describe(path)}.")
+        w, history = result.plan.workload, result.history
+        seconds = float(column(history, "seconds")[-1]) if history else math.nan
+        ended = result.status, result.message, result.objective, result.objective_at_zero
+        gaps = result.gap, result.relative_gap
+        dtype = f"{'sparse' if w.sparse else 'dense'} float{8 * w.itemsize}"
+        oracle = [made for made in result.rounds if made["oracle"]]
+        rest = [made for made in result.rounds if not made["oracle"]]
+        numbers = [sum(int(made["numbers_sent"]) for made in some) for some in (oracle, rest)]
+        on_wires = sum(int(made["bytes_on_wire"]) for made in result.rounds)
+        validation = None if path is None else path.validation
+        return cls(
+            f"Low-rank {task}" if title is None else title,
+            task,
+            DataFacts(w.n, w.d, w.m, dtype, source),
+            Settings(radius, solver, tol, engine, result.plan.representation, w.n_shards),
+            Outcome(*ended, *gaps, result.W.rank, seconds, len(history)),
+            history,
+            result.W.singular_values,
+            Communication(len(oracle), numbers[0], len(rest), numbers[1], on_wires),
+            path=None if path is None or validation is None else Radii(path.radii, validation),
+            **more,
+        )
 
 
 def require_report() -> None:
@@ -243,7 +359,7 @@ def write_report(path: str | os.PathLike[str], content: Report) -> None:
     >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=4, rank=2, seed=0)
     >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=5)
     >>> with tempfile.NamedTemporaryFile(suffix=".html") as page:
-    ...     write_report(page.name, Report(result, task="regression", radius=1.0))
+    ...     write_report(page.name, Report.of_result(result, task="regression", radius=1.0))
     """
     text = render(content)
     with atomic_write(path) as file:
@@ -261,21 +377,18 @@ def render(content: Report) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.loader = jinja2.PackageLoader("dfwtrace")
     environment.undefined = jinja2.StrictUndefined
-    environment.filters.update(number=number, duration=duration, size=size, shown=name)
+    environment.filters.update(number=number, duration=duration_text, size=size_text, shown=name)
     environment.filters["digest"] = _digest
-    history = content.result.history
-    seconds = float(history[-1]["seconds"]) if history else math.nan
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # the page does not depend on the style of the caller's pictures
         matplotlib.rcParams["font.size"] = 11.0
         return environment.get_template("report.html.jinja").render(
             report=content,
-            seconds=seconds,
             colours=plotting.page_colours(),
             most_worst=MOST_WORST,
-            convergence=_convergence(content, seconds),
-            spectrum=_spectrum(content.result.W.singular_values),
-            traffic=_traffic(history),
+            convergence=_convergence(content),
+            spectrum=_spectrum(content.spectrum),
+            traffic=_traffic(content.history),
             radii=_radii(content.path),
         )
 
@@ -284,112 +397,105 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _chart(caption: str, description: str, draw: Callable[[Axes], object]) -> dict[str, Any]:
-    """Return a picture with its caption."""
+def _chart(caption: str, description: str, draw: Draw, **facts: object) -> Chart:
+    """Return a picture with its caption, and facts for the text beside it."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.6, 3.5), layout="constrained")
     draw(figure.subplots())
     svg = plotting.to_svg(figure, title=caption, description=description)
-    return {"caption": caption, "svg": svg}
+    return {"caption": caption, "svg": svg, **facts}
 
 
-def _thinned(label: str, x: FloatArray, y: FloatArray, x_log: bool) -> Series:
-    """Return a line of at most twice as many points as blocks: peaks and valleys stay."""
+def _against(by: str, history: History, columns: Columns, y_label: str, y_log: bool) -> Draw:
+    """Return what draws columns against epochs or seconds; a tolerance is a dashed line."""
+    x, x_log, series = column(history, by), by == "epoch" and len(history) >= _MANY_EPOCHS, []
+    for label, y in columns.items():
+        dashed = label == "tolerance"
+        shown = np.array([0, -1]) if dashed else _thinned(y, x_log)
+        series.append(Series(label, x[shown], y[shown], dashed=dashed, style=_STYLES.get(label)))
+    labels = {"x_label": by, "y_label": y_label}
+    return lambda ax: plotting.draw_lines(ax, series, **labels, x_log=x_log, y_log=y_log)
+
+
+def _thinned(y: FloatArray, x_log: bool) -> npt.NDArray[np.intp]:
+    """Return at most two places for each block of epochs: peaks and valleys stay."""
     known = np.flatnonzero(drawable(y))
-    if known.size > 2 * _BLOCKS:
-        edges = (np.geomspace if x_log else np.linspace)(1, known.size, _BLOCKS + 1)
-        blocks = np.split(known, np.unique(edges.astype(int)))
-        ends = {(part[y[part].argmin()], part[y[part].argmax()]) for part in blocks if part.size}
-        known = np.unique(np.array(list(ends)))
-    return Series(label, x[known], y[known], style=_STYLES.get(label))
+    if known.size <= 2 * _BLOCKS:
+        return known
+    edges = (np.geomspace if x_log else np.linspace)(1, known.size, _BLOCKS + 1)
+    blocks = np.split(known, np.unique(edges.astype(int)))
+    ends = [(part[y[part].argmin()], part[y[part].argmax()]) for part in blocks if part.size]
+    return np.unique(ends)
 
 
-def _against(
-    by: str,
-    history: History,
-    columns: Mapping[str, FloatArray],
-    tol: float | None = None,
-    **options: Any,
-) -> Callable[[Axes], object]:
-    """Return what draws columns against epochs or seconds."""
-    x, x_log = column(history, by), by == "epoch" and len(history) >= _MANY_EPOCHS
-    series = [_thinned(label, x, y, x_log) for label, y in columns.items()]
-    if tol is not None:  # below the others: a gap that reaches it must be seen
-        series.insert(0, Series("tolerance", x[[0, -1]], [tol, tol], dashed=True, style=2))
-    return partial(plotting.draw_lines, series=series, x_label=by, x_log=x_log, **options)
-
-
-def _convergence(report: Report, seconds: float) -> list[dict[str, Any]]:
+def _convergence(report: Report) -> list[Chart]:
     """Draw objective and gap against epochs and seconds, where the run recorded them."""
-    result, history = report.result, report.result.history
-    scale = abs(result.objective_at_zero)  # as for `relative_gap`
-    scale = scale if drawable(np.array(scale), log=True) else 1.0
-    gaps = {
-        label: gap
-        for label, key in (("estimated", "gap_estimate"), ("certified", "gap"))
-        if drawable(gap := column(history, key) / scale, log=True).any()
-    }
+    history, outcome, tol = report.history, report.outcome, report.settings.tol
+    extents = {"epoch": counted(len(history), "epoch"), "seconds": duration_text(outcome.seconds)}
+    charts = []
     objective = column(history, "objective")
-    columns, shown = {"objective": objective}, objective[drawable(objective)]
-    wide = bool(shown.size) and 0.0 < 30.0 * shown.min() < shown.max()
-    last = "not known" if math.isnan(result.gap) else number(result.relative_gap)
-    extents = ("epoch", counted(len(history), "epoch")), ("seconds", duration(seconds))
-    objectives, relative_gaps = [], []
-    for by, extent in extents:
-        caption = "by epochs" if by == "epoch" else "by seconds"
-        if shown.size:
+    shown = objective[drawable(objective)]
+    if shown.size:
+        wide = 0.0 < 30.0 * shown.min() < shown.max()
+        for by, extent in extents.items():
             described = f"From {number(shown[0])} to {number(shown[-1])} in {extent}."
-            draw = _against(by, history, columns, y_label="objective F(W)", y_log=wide)
-            objectives.append(_chart(f"Objective, {caption}", described, draw))
-        if gaps:
+            draw = _against(by, history, {"objective": objective}, "objective F(W)", wide)
+            charts.append(_chart(f"Objective, {_BY[by]}", described, draw))
+    scale = abs(outcome.objective_at_zero)  # as for `relative_gap`
+    scale = scale if drawable(np.array(scale), log=True) else 1.0
+    gaps = {"estimated": column(history, "gap_estimate"), "certified": column(history, "gap")}
+    gaps = {key: y / scale for key, y in gaps.items() if drawable(y / scale, log=True).any()}
+    if gaps:
+        last = "not known" if math.isnan(outcome.gap) else number(outcome.relative_gap)
+        # Below the others: a gap that reaches it must be seen.
+        columns = gaps if tol is None else {"tolerance": np.array([tol, tol]), **gaps}
+        for by, extent in extents.items():
             described = f"The certified gap is {last} after {extent}."
-            draw = _against(by, history, gaps, report.tol, y_label="gap / |F(0)|", y_log=True)
-            relative_gaps.append(_chart(f"Relative gap, {caption}", described, draw))
-    return objectives + relative_gaps
+            draw = _against(by, history, columns, "gap / |F(0)|", y_log=True)
+            charts.append(_chart(f"Relative gap, {_BY[by]}", described, draw))
+    return charts
 
 
-def _spectrum(values: FloatArray) -> dict[str, Any] | None:
+def _spectrum(values: FloatArray) -> Chart | None:
     """Draw the singular values of W, and count those that make up most of it; None if W = 0."""
     values = values[drawable(values, log=True)]
     if values.size == 0:
         return None
     described = f"from {number(values.max())} to {number(values.min())}."
     described = f"{counted(values.size, 'singular value')}, {described}"
-    display = plotting.SpectrumDisplay(values)
     leading = 1 + int(np.searchsorted(np.cumsum(values), 0.9 * values.sum()))
-    return _chart("Singular values of W", described, display.plot) | {"leading": leading}
+    draw = plotting.SpectrumDisplay(values).plot
+    return _chart("Singular values of W", described, draw, leading=leading)
 
 
-def _traffic(history: History) -> dict[str, Any] | None:
+def _traffic(history: History) -> Chart | None:
     """Draw the numbers sent in each epoch; None if none was."""
-    sent = {
-        label: numbers
-        for label, key in (("oracle", "numbers_sent"), ("the rest", "other_numbers"))
-        if np.nansum(numbers := column(history, key)) > 0.0
-    }
+    sent = {"oracle": column(history, "numbers_sent"), "the rest": column(history, "other_numbers")}
+    sent = {label: numbers for label, numbers in sent.items() if np.nansum(numbers) > 0.0}
     if not sent:
         return None
     total = int(sum(np.nansum(numbers) for numbers in sent.values()))
     described = f"{number(total)} numbers in {counted(len(history), 'epoch')}."
 
     def draw(ax: Axes) -> None:
-        _against("epoch", history, sent, y_label="numbers sent")(ax)
+        _against("epoch", history, sent, "numbers sent", y_log=False)(ax)
         ax.set_ylim(bottom=0.0)
 
     return _chart("Numbers sent in each epoch", described, draw)
 
 
-def _radii(path: Path | None) -> dict[str, Any] | None:
+def _radii(path: Radii | None) -> Chart | None:
     """Draw validation losses against radii; None if none is a number."""
-    if path is None or path.validation is None:
+    if path is None:
         return None
-    known = drawable(path.validation).all(axis=1) & drawable(path.radii, log=True)
+    radii, losses = np.asarray(path.radii), np.reshape(path.validation, (len(path.radii), -1))
+    known = drawable(losses).all(axis=1) & drawable(radii, log=True)
     if not known.any():
         return None
-    radii, losses = path.radii[known], path.validation[known]
-    best, least = radii[losses.mean(axis=1).argmin()], losses.mean(axis=1).min()
+    found = Path(radii[known], [], losses[known])
+    best, least = found.radii[found.best], losses[known].mean(axis=1).min()
     described = f"Least, {number(least)}, at a radius of {number(best)}."
-    draw = plotting.PathDisplay(Path(radii, [], losses)).plot
-    facts = {"radii": radii, "losses": losses, "best": best, "least": least}
-    return _chart("Validation loss against the radius", described, draw) | facts
+    facts = {"radii": found.radii, "folds": losses.shape[1], "best": best, "least": least}
+    draw = plotting.PathDisplay(found).plot
+    return _chart("Validation loss against the radius", described, draw, **facts)

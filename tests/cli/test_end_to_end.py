@@ -22,7 +22,10 @@ def test_a_csv_file_in_a_process_of_its_own(tmp_path: Path) -> None:
     )  # fmt: skip
     assert fitted.stdout.startswith("train.csv: 90 rows, 3 features, target 'species'\n")
     assert "the best of 3" in fitted.stdout
-    assert fitted.stderr == "Classification; cross-validating over 3 radii in 5 folds.\n"
+    assert (
+        fitted.stderr
+        == "Classification; cross-validating over 3 radii in 5 folds; --radius sets one.\n"
+    )
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "test accuracy" in page
     assert "virginica" in page

@@ -132,7 +132,7 @@ def test_a_test_set_with_strange_labels_is_told(train: Path, model: Path, tmp_pa
     test = flowers(tmp_path / "test.csv", rows=9, seed=3)
     test.write_text(test.read_text() + "1,2,3,tulip\n")
     found = fit(train, model, "--radius", 8, "--test", test)
-    assert found["warnings"][0].startswith("test.csv: 1 row has a label that the model does not")
+    assert found["warnings"][0].startswith("test.csv: the model does not know the labels of 1 row")
     assert set(found["scores"]) == {"training", "test"}
 
 

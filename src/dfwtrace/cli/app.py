@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from dfwtrace.cli.fit import demo, fit, path, plan
 from dfwtrace.cli.output import guarded
 from dfwtrace.cli.predict import evaluate, inspect, predict
 
-_EXAMPLES: dict[Any, str] = {
+_EXAMPLES: dict[Callable[..., None], str] = {
     fit: "fit train.csv --target label --out model.safetensors --report report.html",
     predict: "predict model.safetensors new.csv --out predictions.csv --proba",
     evaluate: "evaluate model.safetensors test.csv --target label",
@@ -56,10 +56,9 @@ def dfwtrace(version: Version = False, debug: Debug = False) -> None:
     """
 
 
-names = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     cls=Commands, callback=dfwtrace, no_args_is_help=True, add_completion=False,
-    pretty_exceptions_enable=False, rich_markup_mode="rich", context_settings=names,
+    pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 for _command, _example in _EXAMPLES.items():
     app.command(epilog=f"Example: dfwtrace {_example}")(_command)

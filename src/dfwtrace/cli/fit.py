@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import count, repeat
@@ -16,22 +16,23 @@ from rich.console import Console
 from typer import Argument, Option
 
 import dfwtrace as dt
+from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import data as rows_of
 from dfwtrace.cli import output as ui
-from dfwtrace.cli.data import FORMATS, Data, Features, Target, Task, Weight
+from dfwtrace.cli import predict as models
+from dfwtrace.cli.data import FORMATS, Data, Features, Given, Target, Task, Weight
 from dfwtrace.cli.output import CommandError, Json, Output, Quiet, Verbose, check_outputs, require
-from dfwtrace.cli.predict import Scores, by_key, facts_of, save_model, score, shown_scores, task_of
+from dfwtrace.cli.predict import Scores, by_key, score, shown_scores
 from dfwtrace.data.files import array_name, first_targets, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import Report, counted, number, require_report, size, write_report
+from dfwtrace.report import counted, number, require_report, size_text, write_report
 from dfwtrace.solvers import StoppingCriteria, resolve
 from dfwtrace.solvers.progress import titles
 from dfwtrace.tasks.planning import Workload, free_memory
 from dfwtrace.validation import check_count, check_positive
 
-Given = dict[str, Any]
 Forms = Literal["auto", "gram", "implicit", "dense", "factored"]
 Floats = Literal["float32", "float64"] | None
 Radii = Annotated[str | None, Option(metavar="COUNT|LIST", help="To try: 10 (default), or 1,3,9.")]
@@ -50,6 +51,7 @@ Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in
 
 _RADII, _TOL = "10", 1e-4  # where none are given
 _SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius only
+_OF_STEP = ("objective", "gap", "relative_gap", "status")
 _SHOWN = ("rank", "objective", "epochs", "seconds")
 _SHARDS = 4
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
@@ -93,13 +95,12 @@ def fit(
     verbose: Verbose = False,
 ) -> None:
     """Learn a low-rank classifier or regressor."""
-    output, began, scores = Output(json, quiet), time.perf_counter(), {}
+    output, began, local = Output(json, quiet), time.perf_counter(), engine == "local"
     given: Given = {"solver": solver, "lmo": lmo, "step": step, "max_time": max_time}
     given |= {"checkpoint": checkpoint, "tol": tol, "max_iter": max_iter, "random_state": seed}
     given |= {"fit_intercept": not no_intercept, "class_weight": class_weight}
     given |= {"representation": representation, "n_shards": n_shards, "n_jobs": n_jobs}
     given = settings_of(radius, radii, folds, given)
-    local = engine == "local"
     require(not (local and master), "--master belongs to --engine spark.")
     require(local or not spill, "--spill belongs to --engine local: Spark keeps its rows itself.")
     if report is not None:
@@ -108,48 +109,66 @@ def fit(
     check_outputs(outputs, {"the data": Path(train), "--test": test})
     require(test is None or test.exists(), f"{test} is not there.")
     columns: Given = {"target": target, "features": features, "weight": weight}
-    learn, held_out = partial(fitted, output=output, verbose=verbose), None
-    if not local:
-        model, wanted, source = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
-        seconds = time.perf_counter() - began
-        _keep(model, wanted, out)
-        output.say(source)
-        held_out = None if test is None else rows_of.known_rows(test, wanted)
-    else:
-        with rows_of.training_rows(Path(train), columns, dtype, spill) as rows:
+    learn = partial(fitted, output=output, verbose=verbose)
+    scored: dict[str, tuple[Matrix, Array]] = {}
+    with ExitStack() as stack:
+        if local:
+            rows = stack.enter_context(rows_of.training_rows(Path(train), columns, dtype, spill))
             source, array = rows.source, array_name(Path(train), features)
             output.say(source)
             names = (rows.feature_names, rows.X.shape[1], target, rows.target_names)
             wanted = rows_of.Wanted(*names, array, rows.first_index)
             kind, y = rows_of.judge(rows.y, task, rows.target_names)
+            scored["training"] = rows.X, y
             if test is not None:  # what is wrong with it should be known before the fit
-                held_out = rows_of.known_rows(test, wanted)
-                labels, width = y[:1] if kind == "classification" else None, y[:1].size
-                rows_of.check_kind(held_out.y, test.name, labels, width)
+                labels = y[:1] if kind == "classification" else None
+                scored["test"] = rows_of.scoring_rows(test, wanted, labels, y[:1].size)
             model = learn(kind, (rows.X, y, rows.weight), given)
-            seconds = time.perf_counter() - began
-            _keep(model, wanted, out)
-            scores["training"] = score(model, wanted, rows.X, rows.y, Path(train).name)
-    if test is not None and held_out is not None:
-        scores["test"] = found = score(model, wanted, held_out.X, held_out.y, test.name)
-        output.warn(found.warning and f"{test.name}: {found.warning}")
-    result, tol = model.result_, given["tol"]
-    facts = {"source": source, **facts_of(model), "message": result.message, "tol": tol}
-    facts |= {"features": result.W.shape[0], "targets": result.W.shape[1], "seconds": seconds}
-    facts |= {"objective_at_zero": result.objective_at_zero, "model": out, "report": report}
-    facts["engine"] = "local" if local else f"spark {master or ''}".strip()
+        else:
+            read = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
+            model, wanted, source = read
+            output.say(source)
+        result, seconds = model.result_, time.perf_counter() - began
+        models.save_model(model, wanted, out)  # before anything else can go wrong
+        ui.saved.set(out)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
+        if test is not None and not local:
+            scored["test"] = rows_of.scoring_rows(test, wanted, *models.kind_of(model))
+        scores = {name: score(model, wanted, *pair) for name, pair in scored.items()}
+    if test is not None and (warning := scores["test"].warning):
+        output.warn(f"{test.name}: {warning}")
+    tol, of = given["tol"], "training" if test is None else "test"
+    found, work = scores.get(of, Scores({}, [])), result.plan.workload
+    place = "local" if local else f"spark {master or ''}".strip()
+    ran = f"{place}, {counted(work.n_jobs, 'processor')} at most"
+    if local:
+        threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
+        ran = f"{counted(threads, 'thread')} of this process"
+    page = models.report_of(
+        model,
+        solver=solver,
+        tol=tol,
+        engine=place,
+        source=source,
+        path=model.path_ if "radii" in given else None,
+        where=[("Solver", "this process"), (counted(work.n_shards, "shard"), ran)],
+        scores={f"{of} {name}": value for name, value in found.values.items()},
+        worst=found.worst,
+    )
+    facts = models.facts_of(model, page) | {"seconds": seconds, "model": out, "report": report}
     facts["scores"] = {name: by_key(found.values) for name, found in scores.items()}
     best_of = ""
-    if "radii" in given:
-        facts |= {"radii": model.radii_, "validation": model.validation_.mean(axis=1)}
-        best_of = f", the best of {len(model.radii_)}"
+    if page.path is not None:
+        facts |= {"radii": page.path.radii, "validation": page.path.validation.mean(axis=1)}
+        best_of = f", the best of {len(page.path.radii)}"
     short = result.status != "optimal" and tol is not None
     if short:
         reach = "raise --max-iter, --max-time or --tol, or scale the features."
         output.warn(f"{result.message} The tolerance of {tol:g} was not reached: {reach}")
     if report is not None:
-        write_report(report, _report(model, solver, facts, scores))
-    shown = {"result": result.message, "radius": number(facts["radius"]) + best_of}
+        write_report(report, page)
+    shown = {"result": result.message, "radius": number(model.radius_) + best_of}
     shown |= {name: facts[name] for name in _SHOWN}
     shown |= {name: shown_scores(found.values) for name, found in scores.items()}
     output.say(ui.facts_table(shown | {"model": out, "report": report}))
@@ -185,20 +204,19 @@ def path(
         kind, y = rows_of.judge(rows.y, task, rows.target_names)
         model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose)
     shown = [["radius", "objective", "relative gap", "rank", "validation loss", ""]]
-    steps, losses = [], model.validation_.mean(axis=1).tolist()
+    steps, losses, short = [], model.validation_.mean(axis=1).tolist(), 0
     for radius, result, loss in zip(model.radii_, model.path_.results, losses, strict=True):
-        best, status = radius == model.radius_, result.status
-        step = {"radius": radius, "objective": result.objective, "gap": result.gap}
-        step |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
-        steps.append(step | {"status": status, "validation": loss, "best": bool(best)})
+        step = {name: getattr(result, name) for name in _OF_STEP} | {"rank": result.W.rank}
+        best, status = bool(radius == model.radius_), result.status
+        steps.append({"radius": radius, **step, "validation": loss, "best": best})
         row = [number(radius), number(result.objective), f"{result.relative_gap:.1e}"]
         remark = "best" if best else "" if status == "optimal" else status
         shown.append([*row, f"{result.W.rank}", number(loss), remark])
-    short = sum(step["status"] != "optimal" for step in steps)
+        short += status != "optimal"
     if short:
         fits = f"{short} of {len(steps)} fits"
         output.warn(f"{fits} ended short of the tolerance of {given['tol']:g}.")
-    facts = {"source": rows.source, "task": task_of(model), "folds": folds, "path": steps}
+    facts = {"source": rows.source, "task": kind, "folds": folds, "path": steps}
     facts["best_radius"] = float(model.radius_)
     output.say(ui.table(shown, left=0))
     if out is not None:
@@ -238,70 +256,34 @@ def settings_of(radius: float | None, radii: str | None, folds: int, given: Give
 
 def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:
     """Fit an estimator, and show how; return after Ctrl-C too, if there is a model to save."""
-    kind, given, when = "TraceNormClassifier", dict(given), "before the first epoch"
+    kind, given = "TraceNormClassifier", dict(given)
     if task == "regression":
         kind, weights = "TraceNormRegressor", given.pop("class_weight", None)
         require(weights is None, "--class-weight belongs to classification.")
     if "radius" in given:
-        about = f"{task.capitalize()} with radius {given['radius']:g}."
+        output.say(f"{task.capitalize()} with radius {given['radius']:g}.", note=True)
         titles.set(repeat("dfwtrace"))
     else:
-        n = given["radii"] if isinstance(given["radii"], int) else len(given["radii"])
-        hint = "; --radius sets one" if given["radii"] == int(_RADII) else ""
-        over = f"{'1 radius' if n == 1 else f'{n} radii'} in {given['cv']} folds{hint}"
-        about = f"{task.capitalize()}; cross-validating over {over}."
-        kind, runs, when = f"{kind}CV", n * (1 + given["cv"]), "during cross-validation"
-        titles.set(f"run {k} of {runs}" for k in count(1))
+        kind, radii, folds = f"{kind}CV", given["radii"], given["cv"]
+        n = radii if isinstance(radii, int) else len(radii)
+        over = f"{n} radii in {folds} folds; --radius sets one"
+        output.say(f"{task.capitalize()}; cross-validating over {over}.", note=True)
+        titles.set(f"run {k} of {n * (1 + folds)}" for k in count(1))
     from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
 
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
     estimator = getattr(dt, kind)(**given, verbose=int(show))
-    heard: list[warnings.WarningMessage] = []
+    with ui.refusing(), warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        estimator.fit(*rows, **more)
     # How a fit ended is in its result, and the other two are for programmers.
     left_out = (ConvergenceWarning, DeprecationWarning, FutureWarning)
-    try:
-        output.say(about, note=True)
-        with ui.refusing(), warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            estimator.fit(*rows, **more)
-        if estimator.status_ == "interrupted" and not estimator.n_iter_:
-            raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        sentence = f"Interrupted {when}: nothing was saved."
-        raise CommandError(sentence, ui.INTERRUPTED) from None
-    finally:
-        for warning in heard:
-            if not issubclass(warning.category, left_out):
-                output.warn(" ".join(str(warning.message).split()))
+    for warning in heard:
+        if not issubclass(warning.category, left_out):
+            output.warn(" ".join(str(warning.message).split()))
+    if estimator.status_ == "interrupted" and not estimator.n_iter_:
+        raise KeyboardInterrupt
     return estimator.set_params(verbose=0)
-
-
-def _keep(estimator: Any, wanted: rows_of.Wanted, out: Path) -> None:
-    """Write the model before anything else can go wrong; after Ctrl-C, that is all."""
-    save_model(estimator, wanted, out)
-    ui.saved.set(out)
-    epochs = counted(estimator.n_iter_, "epoch")
-    sentence = f"Interrupted after {epochs}: the best model so far was saved to {out}."
-    require(estimator.status_ != "interrupted", sentence, ui.INTERRUPTED)
-
-
-def _report(model: Any, solver: str, facts: dict[str, Any], scores: dict[str, Scores]) -> Report:
-    of = "test" if "test" in scores else "training"
-    found, work = scores.get(of, Scores({}, [])), model.result_.plan.workload
-    place = f"{facts['engine']}, {counted(work.n_jobs, 'processor')} at most"
-    if facts["engine"] == "local":
-        threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
-        place = f"{counted(threads, 'thread')} of this process"
-    return Report(
-        model.result_,
-        radius=float(model.radius_),
-        solver=solver,
-        **{name: facts[name] for name in ("task", "tol", "engine", "source")},
-        path=model.path_ if "radii" in facts else None,
-        where=[("Solver", "this process"), (counted(work.n_shards, "shard"), place)],
-        scores={f"{of} {name}": value for name, value in found.values.items()},
-        worst=found.worst,
-    )
 
 
 def plan(
@@ -322,7 +304,6 @@ def plan(
     """Estimate memory and time of a fit, and the representation that it would take."""
     output, free = Output(json, quiet), free_memory()
     with ui.refusing():
-        resolve(solver, lmo)
         rows_of.require_target(data, target)
         found = survey(data, target=target, features=features)
         kind, y = rows_of.judge(first_targets(data, target, features), task, None)
@@ -343,8 +324,8 @@ def plan(
     total = features_bytes + cost.memory
     columns = f"{classes} classes seen" if classes else f"{found.targets} targets"
     shown = {"data": f"{about}{found.rows:,} rows, {found.features:,} features, {columns}"}
-    shown |= {"task": kind, "features": f"{about}{size(features_bytes)} in memory"}
-    shown["in all"] = f"{about}{size(total)}" + (f" of {size(free)} free" if free else "")
+    shown |= {"task": kind, "features": f"{about}{size_text(features_bytes)} in memory"}
+    shown["in all"] = f"{about}{size_text(total)}" + (f" of {size_text(free)} free" if free else "")
     output.say(f"{ui.facts_table(shown)}\n\n{choice}")
     if free is not None and total > free:
         output.warn("the data do not fit into the free memory: try --dtype float32 or --spill.")

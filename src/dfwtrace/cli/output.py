@@ -10,12 +10,12 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -24,14 +24,15 @@ from typer import Option
 from dfwtrace import CheckpointError, ModelFormatError
 from dfwtrace.data.table import DataFileError
 from dfwtrace.files.atomic import check_writable
-from dfwtrace.report import duration, number, size
+from dfwtrace.report import duration_text, number, size_text
 
+Facts = Mapping[str, object]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output, nothing else.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Only warnings and errors.")]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Show runs without a terminal too.")]
 
 DONE, FAILED, BAD_INPUT, SHORT, INTERRUPTED = 0, 1, 2, 3, 130
-_LONGEST, _LONGEST_NAME = 600, 160  # Java puts a page of text into an exception
+_LONGEST = 600  # Java puts a page of text into an exception
 _MOST_WORDS = 8  # of a list
 _TITLES = {"bytes": "size", "seconds": "time"}
 # Control characters, line separators, halves of surrogate pairs, and what changes the direction.
@@ -75,29 +76,26 @@ class Output:
             if not self.as_json:
                 print(f"Warning: {visible(text)}", file=sys.stderr, flush=True)
 
-    def finish(self, facts: dict[str, Any], code: int = DONE) -> None:
+    def finish(self, facts: Facts, code: int = DONE) -> None:
         """Print all facts, for programs, and end with a code."""
         if self.as_json:
-            print(json_of(facts | ({"warnings": self.warnings} if self.warnings else {})))
+            print(json_of({**facts, "warnings": self.warnings} if self.warnings else facts))
         raise typer.Exit(code)
 
 
-def json_of(facts: dict[str, Any], indent: int | None = None) -> str:
+def json_of(facts: Facts, indent: int | None = None) -> str:
     """Return strict JSON, with null for numbers that are not finite."""
 
-    def other(value: Any) -> Any:
+    def other(value: object) -> object:
         return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
     finite = json.loads(json.dumps(facts, default=other), parse_constant=lambda _: None)
     return json.dumps(finite, indent=indent, allow_nan=False)
 
 
-def word(value: Any) -> str:
+def word(value: object, longest: int = 160) -> str:
     """Return a name from a file, in one line and cut short."""
-    return _cut(visible(str(value).replace("\n", "\\n")), _LONGEST_NAME)
-
-
-def _cut(text: str, longest: int) -> str:
+    text = visible(str(value).replace("\n", "\\n"))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
@@ -109,24 +107,21 @@ def table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     return "\n".join(spec.format(*row).rstrip() for row in rows)
 
 
-def facts_table(facts: dict[str, Any]) -> str:
+def facts_table(facts: Facts) -> str:
     """Return facts by their names: nothing that is not known, lists cut short."""
 
-    def text(name: str, value: Any) -> str:
-        if name in ("bytes", "seconds"):
-            return size(value) if name == "bytes" else duration(value)
-        if name in ("shape", "shape of W") and isinstance(value, list):
-            return word(" × ".join(map(str, value)))
+    def text(name: str, value: object) -> str:
         if isinstance(value, list):
             more = f", … ({len(value)} in all)" if len(value) > _MOST_WORDS else ""
-            return ", ".join(map(word, value[:_MOST_WORDS])) + more
+            sign = " × " if name.startswith("shape") else ", "
+            return sign.join(map(word, value[:_MOST_WORDS])) + more
         if isinstance(value, dict):
             return ", ".join(f"{word(key)} {word(item)}" for key, item in value.items())
+        if name in _TITLES and isinstance(value, int | float):
+            return size_text(value) if name == "bytes" else duration_text(value)
         return number(value) if isinstance(value, float) else word(value)
 
-    shown = {name: value for name, value in facts.items() if value not in (None, {})}
-    if shown.get("target_names") == shown.get("target"):
-        shown.pop("target_names", None)
+    shown = {name: value for name, value in facts.items() if value not in (None, {}, [], "")}
     names = [word(_TITLES.get(name, name.replace("_", " "))) for name in shown]
     return table(list(zip(names, map(text, shown, shown.values()), strict=True)), left=2)
 
@@ -159,7 +154,7 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
+def guarded(run: Callable[[], int | None], *, as_json: bool, debug: bool) -> int:
     """Run a command and return its exit code; `debug` shows tracebacks of failures."""
     saved.set(None)
     main_thread = threading.current_thread() is threading.main_thread()
@@ -167,7 +162,7 @@ def guarded(run: Callable[[], Any], *, as_json: bool, debug: bool) -> int:
     if ours:
         arm()
     try:
-        code = int(run() or DONE)
+        code = run() or DONE
         if code == INTERRUPTED:  # which is what typer makes of Ctrl-C
             raise KeyboardInterrupt
         sys.stdout.flush()
@@ -209,7 +204,7 @@ def sentence_of(error: BaseException) -> str:
         errors = [line for line in text.splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
         text = errors[-1] if errors else text
     text = " ".join((text.strip().partition("\n\n")[0] if len(text) > _LONGEST else text).split())
-    return _cut(text, _LONGEST) or type(error).__name__
+    return word(text, _LONGEST) or type(error).__name__
 
 
 def arm() -> None:
@@ -232,20 +227,19 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return error.code, str(error)
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return BAD_INPUT, f"{error.filename} is not there."
-    if isinstance(error, DataFileError | ModelFormatError | CheckpointError | PermissionError):
-        return BAD_INPUT, sentence_of(error)
-    if isinstance(error, OSError | ImportError | MemoryError | RuntimeError):
-        return FAILED, sentence_of(error)
     usage = getattr(error, "format_message", None)  # typer's errors about options
     if usage is not None:
         return BAD_INPUT, " ".join(usage().split())
-    return FAILED, f"{type(error).__name__}: {sentence_of(error)}"
+    if isinstance(error, DataFileError | ModelFormatError | CheckpointError | PermissionError):
+        return BAD_INPUT, sentence_of(error)
+    expected = isinstance(error, OSError | ImportError | MemoryError | RuntimeError)
+    return FAILED, ("" if expected else f"{type(error).__name__}: ") + sentence_of(error)
 
 
 def _print_error(sentence: str, code: int, as_json: bool) -> None:
-    line = sentence if code == INTERRUPTED else f"Error: {sentence}"
-    for text, stream in ((json.dumps({"error": sentence}), sys.stdout), (line, sys.stderr)):
-        if as_json or stream is sys.stderr:
-            with suppress(OSError):  # where standard output is what failed, standard error is left
-                print(text, file=stream, flush=True)
-                return
+    with suppress(OSError):
+        if as_json:
+            print(json.dumps({"error": sentence}), flush=True)
+            return
+    with suppress(OSError):  # where standard output is what failed, standard error is left
+        print(sentence if code == INTERRUPTED else f"Error: {sentence}", file=sys.stderr)

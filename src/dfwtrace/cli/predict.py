@@ -13,17 +13,17 @@ from typing import Annotated, Any, NamedTuple, TextIO
 import numpy as np
 from typer import Argument, Option
 
-from dfwtrace import ModelFormatError, load
+from dfwtrace import load
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import output as ui
-from dfwtrace.cli.data import Data, Target, Wanted, check_kind, known_rows
+from dfwtrace.cli.data import Data, Target, Wanted, feature_rows, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
 from dfwtrace.data.shards import slice_rows
 from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
 from dfwtrace.files.container import peek, read_container
-from dfwtrace.report import Worst, number
+from dfwtrace.report import Report, TaskName, Worst, counted, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
@@ -31,6 +31,7 @@ _NUMBERS_AT_ONCE = 1 << 22  # probabilities
 _ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
+_UNKNOWN = "the model does not know the labels of {}, such as {!r}: wrong, and not in the log loss."
 _MOST_WORST = 50  # classes or targets in a JSON object
 # What makes a spreadsheet take a cell for a formula, also in full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -49,16 +50,15 @@ def predict(
     suffix = ".csv" if out is None else out.suffix.lower()
     require(out or not json, "--json needs --out: predictions would be mixed up with it.")
     require(suffix in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}.")
-    mixed = top and suffix == ".npy"
+    both, mixed = top and proba, top and suffix == ".npy"
     require(not mixed, "--top needs a .csv or .parquet file: it has text and numbers.")
-    both = top and proba
     require(not both, "--proba and --top exclude each other: --top has probabilities too.")
     ui.check_outputs({"--out": out}, {"the model": model, "the data": data})
     estimator, wanted = load_model(model)
     sound, kind = task_of(estimator) != "regression", type(estimator).__name__
     require(sound or not proba, f"--proba needs a classifier, but {model} holds a {kind}.")
     require(sound or not top, f"--top needs a classifier, but {model} holds a {kind}.")
-    table = known_rows(data, wanted, targets=False)
+    table = feature_rows(data, wanted)
     with ui.refusing():
         columns = _predictions(estimator, wanted, table.X, proba, top)
     if out is None:
@@ -86,19 +86,17 @@ def evaluate(
 ) -> None:
     """Score a model: accuracy and log loss, or R² and RMSE, on the target of the fit or another."""
     output, (estimator, wanted) = Output(json, quiet), load_model(model)
-    table = known_rows(data, wanted, target)
+    X, y = scoring_rows(data, wanted, *kind_of(estimator), target)
     with ui.refusing():
-        found = score(estimator, wanted, table.X, table.y, data.name)
+        found = score(estimator, wanted, X, y)
     output.warn(found.warning)
-    facts = {"rows": table.X.shape[0], "task": task_of(estimator), "scores": by_key(found.values)}
-    facts["worst"] = [vars(entry) for entry in found.worst[:_MOST_WORST]]
-    error = "RMSE {0:.4g}" if facts["task"] == "regression" else "{1:.3g} % wrong"
-    some = [each for each in found.worst[:3] if each.error] if len(found.worst) > 1 else []
-    errors = [error.format(each.error, 100.0 * each.error) for each in some]
-    worst = ", ".join(f"{ui.word(w.name)} ({text})" for w, text in zip(some, errors, strict=True))
-    shown = {"rows": f"{facts['rows']:,}", **shown_scores(found.values), "worst": worst or None}
-    output.say(ui.facts_table(shown))
-    output.finish(facts)
+    task, worst = task_of(estimator), [vars(entry) for entry in found.worst[:_MOST_WORST]]
+    error, unit = ("RMSE {:.4g}", 1.0) if task == "regression" else ("{:.3g} % wrong", 100.0)
+    listed = [f"{w.name} ({error.format(unit * w.error)})" for w in found.worst[:3] if w.error]
+    shown = {"rows": f"{len(y):,}", **shown_scores(found.values)}
+    output.say(ui.facts_table(shown | {"worst": listed if len(worst) > 1 else None}))
+    scores = by_key(found.values)
+    output.finish({"rows": len(y), "task": task, "scores": scores, "worst": worst})
 
 
 def inspect(
@@ -117,16 +115,12 @@ def inspect(
 
 def _of_model(file: Path) -> dict[str, Any]:
     estimator, wanted = load_model(file)
-    result, usual = estimator.result_, type(estimator)().get_params(deep=False)
-    given, classes = estimator.get_params(deep=False), vars(estimator).get("classes_")
-    try:
-        seconds = float(result.history[-1]["seconds"]) if result.history else None
-    except (KeyError, TypeError, ValueError) as error:
-        why = f"no {error}" if isinstance(error, KeyError) else error
-        raise ModelFormatError(f"{file} is not a whole model: {why}.") from error
-    facts = facts_of(estimator) | {"shape": list(result.W.shape), "seconds": seconds}
+    W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)
+    given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
+    with ui.refusing():  # a history may hold anything
+        facts = facts_of(estimator, report_of(estimator, tol=given.get("tol")))
+    facts |= {"shape": list(W.shape), "trace_norm": W.trace_norm, **wanted._asdict()}
     facts["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
-    facts |= {"trace_norm": result.W.trace_norm, **wanted._asdict()}
     del facts["n_features"]
     return facts | {"classes": None if classes is None else classes.tolist()}
 
@@ -141,19 +135,23 @@ def _of_checkpoint(file: Path) -> dict[str, Any]:
         return run | {"seconds": float(memory["seconds"])}
 
 
-def task_of(estimator: Any) -> str:
+def task_of(estimator: Any) -> TaskName:
     """Return what an estimator is for."""
     return "classification" if "classes_" in vars(estimator) else "regression"
 
 
-def facts_of(estimator: Any) -> dict[str, Any]:
+def report_of(estimator: Any, **facts: Any) -> Report:
+    """Return the report of a fitted estimator."""
+    task, radius = task_of(estimator), float(estimator.radius_)
+    return Report.of_result(estimator.result_, task=task, radius=radius, **facts)
+
+
+def facts_of(estimator: Any, report: Report) -> dict[str, Any]:
     """Return what fit and inspect say about a model, for programs."""
-    result = estimator.result_
-    facts: dict[str, Any] = {"estimator": type(estimator).__name__, "task": task_of(estimator)}
-    facts |= {"rows": result.plan.workload.n, "radius": estimator.radius_}
-    facts |= {"status": result.status, "objective": result.objective, "gap": result.gap}
-    facts |= {"relative_gap": result.relative_gap, "rank": result.W.rank}
-    return facts | {"epochs": len(result.history), "representation": result.plan.representation}
+    facts: dict[str, Any] = {"estimator": type(estimator).__name__, "task": report.task}
+    for part in (report.data, report.settings, report.outcome):
+        facts |= {name: fact for name, fact in part._asdict().items() if fact != ""}
+    return facts
 
 
 def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
@@ -170,23 +168,19 @@ def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
 def load_model(path: Path) -> tuple[Any, Wanted]:
     """Read a model, without its feature names, and what it takes from files where that is sound."""
 
-    def texts(name: str) -> list[str] | None:
-        value = notes.get(name)
-        sound = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return value if sound else None
+    def note(key: str, kind: type) -> Any:
+        value = notes.get(key) if isinstance(notes, dict) else None
+        texts = kind is not list or all(isinstance(item, str) for item in value or [])
+        return value if type(value) is kind and texts else None
 
-    estimator, found = load(path), read_container(path, "model").header.get("notes")
-    notes: dict[str, Any] = found if isinstance(found, dict) else {}
-    names, (d, m) = vars(estimator).pop("feature_names_in_", None), estimator.low_rank_.shape
-    targets, array, first = texts("target_names"), notes.get("array"), notes.get("first_index")
-    return estimator, Wanted(
-        None if names is None else [str(name) for name in names],
-        int(d),
-        texts("target"),
-        targets if "classes_" in vars(estimator) or len(targets or []) == m else None,
-        array if isinstance(array, str) else None,
-        first if type(first) is int and first in (0, 1) else None,
-    )
+    estimator, notes = load(path), read_container(path, "model").header.get("notes")
+    names, (classes, width) = vars(estimator).pop("feature_names_in_", None), kind_of(estimator)
+    names = None if names is None else [str(name) for name in names]
+    targets = note("target_names", list)
+    targets = targets if classes is not None or len(targets or []) == width else None
+    first = note("first_index", int)
+    of_file = note("target", list), targets, note("array", str), first if first in (0, 1) else None
+    return estimator, Wanted(names, int(estimator.low_rank_.shape[0]), *of_file)
 
 
 class Scores(NamedTuple):
@@ -199,8 +193,8 @@ class Scores(NamedTuple):
 
 def shown_scores(values: dict[str, float]) -> dict[str, str]:
     """Return scores for people, shares as percentages."""
-    percent = {name: f"{100.0 * value:.1f} %" for name, value in values.items()}
-    return {k: percent[k] if k.endswith("accuracy") else number(v) for k, v in values.items()}
+    shares = {name: f"{100 * value:.1f} %" for name, value in values.items() if "accuracy" in name}
+    return {name: number(value) for name, value in values.items()} | shares
 
 
 def by_key(values: dict[str, float]) -> dict[str, float]:
@@ -209,10 +203,14 @@ def by_key(values: dict[str, float]) -> dict[str, float]:
     return {name.translate(keys).lower(): value for name, value in values.items()}
 
 
-def score(estimator: Any, wanted: Wanted, X: Matrix, y: Any, file: str) -> Scores:
+def kind_of(estimator: Any) -> tuple[Array | None, int]:
+    """Return the classes of an estimator, if it has any, and the number of columns of W."""
+    return vars(estimator).get("classes_"), estimator.low_rank_.shape[1]
+
+
+def score(estimator: Any, wanted: Wanted, X: Matrix, y: Array) -> Scores:
     """Return accuracy and log loss of a classifier, R² and RMSE of a regressor."""
-    classes, width = vars(estimator).get("classes_"), estimator.low_rank_.shape[1]
-    check_kind(y, file, classes, width)
+    classes, width = kind_of(estimator)
     if classes is not None:
         return _score_classes(estimator, X, y)
     from sklearn.metrics import r2_score, root_mean_squared_error  # only here: it takes a second
@@ -255,10 +253,8 @@ def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
     worst = [Worst(str(classes[c]), int(counts[c]), 1.0 - float(r)) for c, r in ranked]
     if known.all():
         return Scores(values, worst)
-    missing, first = int((~known).sum()), str(y[int(np.argmin(known))])
-    rows_with = "row has a label" if missing == 1 else "rows have labels"
-    warning = f"{missing} {rows_with} that the model does not know, such as {first!r}: counted as "
-    return Scores(values, worst, warning + "wrong, and left out of the log loss.")
+    unknown = counted(int((~known).sum()), "row"), str(y[int(np.argmin(known))])
+    return Scores(values, worst, _UNKNOWN.format(*unknown))
 
 
 def _blocks(X: Matrix, classes: int) -> Iterator[tuple[slice, Matrix]]:
