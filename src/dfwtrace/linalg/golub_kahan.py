@@ -22,6 +22,12 @@ def uniform_on_sphere(m: int, seed: int, t: int) -> FloatArray:
     return v / np.linalg.norm(v)
 
 
+def unit(vector: FloatArray) -> tuple[FloatArray, float]:
+    """The vector at length one, and the length that it had; zero stays zero."""
+    length = require_finite(float(np.linalg.norm(vector)), "the length of the gradient")
+    return (vector / length if length > 0.0 else vector), length
+
+
 class Pair(NamedTuple):
     """Unit vectors u, v with uᵀGv = σ = ‖Gᵀu‖, and the pairs of products that it took."""
 
@@ -43,9 +49,8 @@ class GolubKahan:
         self, matvec: Product, rmatvec: Product, start: FloatArray, dimension: int | None = None
     ) -> None:
         self._matvec, self._rmatvec = matvec, rmatvec
-        self._left: _Basis | None = None  # its length is known with the first product
         self._dimension = start.size if dimension is None else dimension
-        self._right = _Basis(start.size)
+        self._left, self._right = _Basis(), _Basis()
         self._right.append(start / np.linalg.norm(start))
         self.alphas: list[float] = []
         self.betas: list[float] = []
@@ -60,10 +65,7 @@ class GolubKahan:
 
     def _step(self) -> None:
         scale = max(self.alphas + self.betas, default=0.0)
-        product = self._matvec(self._right.vectors[:, -1])
-        if self._left is None:
-            self._left = _Basis(product.size)
-        u, alpha = self._left.orthogonalise(product)
+        u, alpha = self._left.orthogonalise(self._matvec(self._right.vectors[:, -1]))
         if alpha <= 4 * _EPS * scale or alpha == 0.0:
             self.exhausted = True
             return
@@ -89,8 +91,6 @@ class GolubKahan:
 
     def top_pair(self) -> Pair:
         """The best pair in the spaces built so far; there is none for a zero operator."""
-        if self._left is None or not self.alphas:
-            raise ValueError("a zero operator has no top pair.")
         X, singular, Yt = np.linalg.svd(self._bidiagonal(), full_matrices=False)
         u, v = self._left.vectors @ X[:, 0], self._right.vectors @ Yt[0]
         return Pair(u / np.linalg.norm(u), v / np.linalg.norm(v), float(singular[0]), self.steps)
@@ -110,8 +110,6 @@ class GolubKahan:
         `_smallest_component`). Otherwise σ₁² is at most the t above all zeros of p_k where
         p_k(t) = 1/δ (Hochstenbach, Probabilistic upper bounds for the matrix two-norm, 2013).
         """
-        if self.steps == 0 and not self.exhausted:
-            raise ValueError("nothing is known of the operator before the first step.")
         largest = float(self.singular_values()[0])
         m = self._dimension
         if self.exhausted or largest == 0.0 or m == 1:
@@ -158,8 +156,8 @@ def _smallest_component(m: int, probability: float) -> float:
 class _Basis:
     """Orthonormal vectors, as the growing columns of one array."""
 
-    def __init__(self, length: int) -> None:
-        self._columns = np.empty((length, 8), order="F")
+    def __init__(self) -> None:
+        self._columns = np.empty((1, 0))  # their length is known with the first vector
         self.count = 0
 
     @property
@@ -168,7 +166,7 @@ class _Basis:
 
     def append(self, vector: FloatArray) -> None:
         if self.count == self._columns.shape[1]:
-            grown = np.empty((self._columns.shape[0], 2 * self.count), order="F")
+            grown = np.empty((vector.size, max(8, 2 * self.count)), order="F")
             grown[:, : self.count] = self._columns
             self._columns = grown
         self._columns[:, self.count] = vector
@@ -178,5 +176,4 @@ class _Basis:
         """The vector's part outside the basis, as a unit vector and its length."""
         for _ in range(2 if self.count else 0):
             vector = vector - self.vectors @ (self.vectors.T @ vector)
-        length = require_finite(float(np.linalg.norm(vector)), "the length of the gradient")
-        return (vector / length if length > 0.0 else vector), length
+        return unit(vector)

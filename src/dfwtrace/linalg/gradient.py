@@ -34,6 +34,7 @@ class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class i
     def __init__(self, shape: tuple[int, int], workers: Shards) -> None:
         super().__init__(np.dtype(np.float64), shape)
         self.workers = workers
+        # Seed and t if the next update is followed by the product with epoch t's v₀.
         self.expected: tuple[int, int] | None = None
 
     def times(self, V: FloatArray) -> FloatArray:
@@ -43,10 +44,6 @@ class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class i
     def transpose_times(self, U: FloatArray) -> FloatArray:
         """Gᵀ U for a vector or a block."""
         return require_finite(self.workers.sum("rmatvec", U), "the gradient")
-
-    def expect(self, seed: int, t: int) -> None:
-        """Announce that the next update is followed by the product with epoch t's v₀."""
-        self.expected = (seed, t)
 
     def gather(self) -> FloatArray:
         """The dense d×m gradient: N·d·m numbers in one round."""

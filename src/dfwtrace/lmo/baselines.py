@@ -8,9 +8,9 @@ import numpy as np
 from scipy.sparse.linalg import svds
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.golub_kahan import Pair, unit
 from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.lmo.setting import LMO, Oracle, Setting, unit, zero_pair
+from dfwtrace.lmo.setting import LMO, Oracle, Setting, zero_pair
 from dfwtrace.validation import describe
 
 # Up to here a full SVD is as fast as ARPACK, and it has no special cases.
@@ -28,9 +28,7 @@ class Naive(LMO):
     True
     """
 
-    @property
-    def gathers(self) -> bool:
-        return True
+    gathers = True
 
     def begin(self, setting: Setting) -> Oracle:
         def top_pair(gradient: GradientOperator, t: int) -> Pair:
@@ -61,16 +59,13 @@ class SVA(LMO):
     """
 
     signs: str = "largest-entry"
+    local = True
 
     def __post_init__(self) -> None:
         if self.signs not in _SIGNS:
             raise ValueError(
                 f"signs must be one of {', '.join(_SIGNS)}, got {describe(self.signs)}."
             )
-
-    @property
-    def local(self) -> bool:
-        return True
 
     def mean_products(self, epochs: int) -> float:
         return 40.0  # a guess: each shard iterates until its pair stops improving

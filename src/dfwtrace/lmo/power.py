@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.linalg.golub_kahan import GolubKahan, Pair
+from dfwtrace.linalg.golub_kahan import GolubKahan, Pair, unit
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.baselines import averaged_pair
 from dfwtrace.lmo.schedules import Constant, Log, PowerRun, Schedule
-from dfwtrace.lmo.setting import LMO, Setting, unit, zero_pair
+from dfwtrace.lmo.setting import LMO, Setting, zero_pair
 from dfwtrace.validation import describe
 
 _STARTS = ("random", "previous", "sva")
@@ -134,7 +134,7 @@ class IterativeOracle:
     def __init__(self, lmo: IterativeLMO, setting: Setting) -> None:
         self._lmo, self._setting = lmo, setting
         self._previous: FloatArray | None = None
-        self.seen = PowerRun(setting, setting.constants() if lmo.needs else None)
+        self.seen = PowerRun(setting, setting.constants()) if lmo.needs else PowerRun(setting)
 
     def __call__(self, gradient: GradientOperator, t: int) -> Pair:
         pair = self._lmo.iterate(gradient, t, self._start(gradient, t), self.seen)
@@ -144,7 +144,7 @@ class IterativeOracle:
             return zero_pair(gradient.shape)
         self._previous = pair.v
         if self._lmo.start == "random":  # other starts are known only after the update
-            gradient.expect(self._setting.seed, t + 1)
+            gradient.expected = self._setting.seed, t + 1
         return pair
 
     def _start(self, gradient: GradientOperator, t: int) -> FloatArray:
@@ -158,11 +158,10 @@ class IterativeOracle:
         return self._setting.random_start(t)
 
     def memory(self) -> Memory:
-        constants = self.seen.constants
         return {
             "start": self._previous if self._lmo.start == "previous" else None,
             "ratios": list(self.seen.ratios),
-            "constants": None if constants is None else astuple(constants),
+            "constants": self.seen.constants if self._lmo.needs else None,
         }
 
     def restore(self, memory: Memory) -> None:

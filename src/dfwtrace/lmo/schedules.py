@@ -5,10 +5,9 @@ With γ = 2/(t+2), an error of ½ δ γ C_F in every subproblem gives F(W_t) - F
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from math import ceil, floor, log, nan
+from math import ceil, floor, log
 
 from dfwtrace.lmo.setting import Constants, Setting
 from dfwtrace.validation import check_count, check_positive, describe
@@ -23,13 +22,13 @@ class PowerRun:
     """What has been seen so far: the values σ of this epoch's iterations, recent ratios σ₂/σ₁."""
 
     setting: Setting
-    constants: Constants | None = None
+    constants: Constants = field(default_factory=Constants)
     sigmas: list[float] = field(default_factory=list)
     ratios: deque[float] = field(default_factory=lambda: deque(maxlen=10))
 
 
-class Schedule(ABC):
-    """A rule for the number of power iterations.
+class Schedule:
+    """A rule for the number of power iterations: a subclass has `iterations` or `enough`.
 
     Examples
     --------
@@ -47,28 +46,21 @@ class Schedule(ABC):
         """Whether σ₂/σ₁ is to be observed."""
         return False
 
-    @abstractmethod
+    def iterations(self, t: int, run: PowerRun) -> int:
+        """K(t) ≥ 1, where it is known before epoch t begins."""
+        raise NotImplementedError
+
     def enough(self, t: int, k: int, run: PowerRun) -> bool:
         """Whether epoch t may stop after k iterations."""
+        return k >= self.iterations(t, run)
 
     def mean_iterations(self, epochs: int) -> float:
         """Mean of K(t) over the epochs, or a guess of it, for the cost model."""
         return 5.0
 
 
-class FixedSchedule(Schedule):
-    """A rule that knows K(t) before epoch t begins."""
-
-    @abstractmethod
-    def iterations(self, t: int, run: PowerRun) -> int:
-        """K(t) ≥ 1."""
-
-    def enough(self, t: int, k: int, run: PowerRun) -> bool:
-        return k >= self.iterations(t, run)
-
-
 @dataclass(frozen=True)
-class Constant(FixedSchedule):
+class Constant(Schedule):
     """K(t) = k: converges to a neighbourhood that shrinks as k grows.
 
     Parameters
@@ -94,7 +86,7 @@ class Constant(FixedSchedule):
 
 
 @dataclass(frozen=True)
-class Log(FixedSchedule):
+class Log(Schedule):
     """K(t) = ⌊1 + c·log t⌋, to base 10 by default, as in the paper's experiments.
 
     Parameters
@@ -128,7 +120,7 @@ class Log(FixedSchedule):
 
 
 @dataclass(frozen=True)
-class Linear(FixedSchedule):
+class Linear(Schedule):
     """K(t) = ⌊1 + c·t⌋, the O(t) of the theorem with any slope.
 
     Parameters
@@ -155,7 +147,7 @@ class Linear(FixedSchedule):
 
 
 @dataclass(frozen=True)
-class TheoremLinear(FixedSchedule):
+class TheoremLinear(Schedule):
     """K(t) = 1 + ⌈μ L (t+2) ln m / (δ C_F)⌉, enough in expectation for any spectrum.
 
     Parameters
@@ -164,10 +156,8 @@ class TheoremLinear(FixedSchedule):
         δ in the bound 2 C_F (1+δ)/(t+2).
     lipschitz, curvature : float, optional
         L ≥ σ₁(∇F(W)) over the ball, and C_F; bounded from the data by default.
-    radius : float, optional
-        μ; the run's by default.
-    m : int, optional
-        Number of columns of W; the run's by default.
+    radius, m : float and int, optional
+        μ, and the number of columns of W; the run's by default.
 
     Examples
     --------
@@ -193,9 +183,8 @@ class TheoremLinear(FixedSchedule):
 
     def difficulty(self, t: int, run: PowerRun) -> float:
         """μL(t+2)/(δ C_F) = μL / (½ δ γ C_F): 1 / the relative accuracy that epoch t needs."""
-        bounds = run.constants or Constants(nan, nan)  # see needs_constants
-        lipschitz = self.lipschitz or bounds.lipschitz
-        curvature = self.curvature or bounds.curvature
+        lipschitz = self.lipschitz or run.constants.lipschitz
+        curvature = self.curvature or run.constants.curvature
         radius = self.radius or run.setting.radius
         return radius * lipschitz * (t + 2) / (self.delta * curvature)
 
@@ -218,8 +207,7 @@ class TheoremLog(TheoremLinear):
     Parameters
     ----------
     delta : float, default=1.0
-    lipschitz, curvature, radius : float, optional
-    m : int, optional
+    lipschitz, curvature, radius, m : float, optional
         These as for `TheoremLinear`.
     beta : float, optional
         Upper bound of σ₂/σ₁. Without it, the largest ratio observed over the last epochs is taken.
@@ -285,8 +273,7 @@ class Adaptive(Schedule):
         return self.curvature is None
 
     def enough(self, t: int, k: int, run: PowerRun) -> bool:
-        bounds = run.constants or Constants(nan, nan)  # see needs_constants
-        curvature = self.curvature or bounds.curvature
+        curvature = self.curvature or run.constants.curvature
         accuracy = self.delta * curvature / (t + 2) / run.setting.radius  # ½ δ γ C_F / μ
         sigma = run.sigmas[-1]
         if sigma * log(max(run.setting.shape[1], 2)) / k <= accuracy:

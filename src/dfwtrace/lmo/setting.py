@@ -5,18 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from math import nan
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import Pair, uniform_on_sphere
 from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.validation import require_finite
 
 
-@dataclass(frozen=True)
-class Constants:
+class Constants(NamedTuple):
     """The constants in the theorem.
 
     Attributes
@@ -25,8 +24,8 @@ class Constants:
         L ≥ σ₁(∇F(W)) over the ball, and C_F.
     """
 
-    lipschitz: float
-    curvature: float
+    lipschitz: float = nan
+    curvature: float = nan
 
 
 @dataclass(frozen=True)
@@ -107,12 +106,6 @@ class LMO(Requirements, ABC):
     @abstractmethod
     def begin(self, setting: Setting) -> Oracle:
         """The oracle of one run."""
-
-
-def unit(vector: FloatArray) -> tuple[FloatArray, float]:
-    """The vector at length one, and the length that it had; zero stays zero."""
-    length = require_finite(float(np.linalg.norm(vector)), "the length of the gradient")
-    return (vector / length if length > 0.0 else vector), length
 
 
 def zero_pair(shape: tuple[int, int]) -> Pair:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,10 @@ from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.data.rows import Facts
 from dfwtrace.engines import Engine, LocalWorkers, Workers
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
-from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.golub_kahan import GolubKahan, Product
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.lmo import Constants, Setting
+from dfwtrace.lmo import Constants
 from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.solvers.steps import Line
 from dfwtrace.tasks import Centre, ShardProgram, Summary, Task
@@ -26,8 +27,6 @@ from dfwtrace.validation import require_finite
 
 # Lanczos steps for σ₁ of the gradient and of the curvature: bounds, so they need not be tight.
 _CONSTANTS_STEPS = 12
-
-Product = Callable[[FloatArray], FloatArray]
 
 
 class Value(NamedTuple):
@@ -240,26 +239,12 @@ class Problem:
 
         return Line(derivatives, self.task.quadratic)
 
-    @property
-    def b(self) -> FloatArray | None:
-        """The intercept that belongs to the present W and to centred rows, if there is one."""
-        return None if self.intercept is None else self.intercept.b
-
     def intercept_of(self, W: LowRankMatrix, b: FloatArray | None) -> FloatArray | None:
         """(X - 1x̄ᵀ)W + 1b'ᵀ = XW + 1bᵀ with b = b' - Wᵀx̄; where Y is centred too, b' is ȳ."""
         if self._centre is None:
             return None
         centred = self._centre.intercept(W)
         return centred if b is None else centred + b
-
-    @contextmanager
-    def counted_for_oracle(self) -> Iterator[None]:
-        """Rounds within are the oracle's, which the paper's table counts."""
-        self.workers.count_for_oracle(True)
-        try:
-            yield
-        finally:
-            self.workers.count_for_oracle(False)
 
     def certificate(
         self,
@@ -279,17 +264,9 @@ class Problem:
             seed=self.seed, wanted=wanted, failure_probability=failure_probability,
         )  # fmt: skip
 
-    def curvature_times(self, U: FloatArray) -> FloatArray:
-        """H U, where ∇²F ⪯ I ⊗ H."""
-        return self.workers.sum("curvature_product", U)
-
-    def setting(self) -> Setting:
-        """What the oracle may know."""
-        return Setting(self.radius, self.shape, self.seed, self._constants)
-
-    def _constants(self) -> Constants:
+    def constants(self) -> Constants:
         """Bounds of L and C_F that hold over the whole ball."""
-        # With ∇²F ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
+        # With ∇²F ⪯ I ⊗ H ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
         # σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
         rng = np.random.default_rng([self.seed, 0xC0])
 
@@ -297,7 +274,7 @@ class Problem:
             process = GolubKahan(times, transpose_times, rng.standard_normal(size))
             return process.run(_CONSTANTS_STEPS).upper_bound(FAILURE_PROBABILITY)
 
-        G, H = self.gradient, self.curvature_times
+        G, H = self.gradient, partial(self.workers.sum, "curvature_product")
         largest = bound(H, H, self.shape[0])
         lipschitz = bound(G.times, G.transpose_times, self.shape[1]) + 2.0 * largest * self.radius
         return Constants(lipschitz, 4.0 * largest * self.radius * self.radius)

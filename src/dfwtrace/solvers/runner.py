@@ -18,10 +18,9 @@ from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
-from dfwtrace.solvers.criteria import StoppingCriteria
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
 from dfwtrace.solvers.progress import Show, display
-from dfwtrace.solvers.solver import Solver
+from dfwtrace.solvers.solver import Solver, StoppingCriteria
 from dfwtrace.validation import describe
 
 #: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
@@ -149,7 +148,9 @@ class Runner:
         return "stalled" if len(self._history) < criteria.epochs else "max_epochs"
 
     def _here(self) -> _Point:
-        return _Point(self._value.objective, self._W, self._certificate, self._problem.b)
+        intercept = self._problem.intercept
+        b = None if intercept is None else intercept.b
+        return _Point(self._value.objective, self._W, self._certificate, b)
 
     # Certificates
 
