@@ -99,24 +99,18 @@ def dense_bound(G: FloatArray) -> float:
     p = M.shape[0]
     if p > 2:
         try:
-            estimate = _largest_eigenvalue(M)
-            bound = estimate * (1.0 + _SLACK)
+            if p <= _DIRECT:  # at the optimum many are equal, with which ARPACK takes its time
+                largest = eigvalsh(M, subset_by_index=[p - 1, p - 1], check_finite=False)
+            else:
+                start = np.random.default_rng(0).standard_normal(p)
+                largest = eigsh(M, k=1, v0=start, return_eigenvectors=False)
+            bound = float(largest[0]) * (1.0 + _SLACK)
             M[np.diag_indices(p)] -= bound
             cholesky(np.negative(M, out=M), lower=True, overwrite_a=True, check_finite=False)
             return scale * float(np.sqrt(bound))
         except (ArpackError, LinAlgError):
             pass  # ARPACK missed the largest value, or found none: the full SVD cannot
-    largest = float(np.linalg.svd(G, compute_uv=False)[0])
-    return scale * largest * (1.0 + _SLACK)
-
-
-def _largest_eigenvalue(M: FloatArray) -> float:
-    """Of a symmetric matrix. At the optimum many are equal, with which ARPACK takes its time."""
-    p = M.shape[0]
-    if p <= _DIRECT:
-        return float(eigvalsh(M, subset_by_index=[p - 1, p - 1], check_finite=False)[0])
-    start = np.random.default_rng(0).standard_normal(p)
-    return float(eigsh(M, k=1, v0=start, return_eigenvectors=False)[0])
+    return scale * float(np.linalg.svd(G, compute_uv=False)[0]) * (1.0 + _SLACK)
 
 
 def _leading(

@@ -59,24 +59,22 @@ class GolubKahan:
     def run(self, steps: int) -> GolubKahan:
         """Take up to `steps` further steps, two products each."""
         for _ in range(steps):
-            if not self.exhausted:
-                self._step()
+            if self.exhausted:
+                break
+            scale = max(self.alphas + self.betas, default=0.0)
+            u, alpha = self._left.orthogonalise(self._matvec(self._right.vectors[:, -1]))
+            if alpha <= 4 * _EPS * scale or alpha == 0.0:
+                self.exhausted = True
+                break
+            v, beta = self._right.orthogonalise(self._rmatvec(u))
+            self._left.append(u)
+            self.alphas.append(alpha)
+            if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == self._dimension:
+                self.exhausted, beta = True, 0.0
+            else:
+                self._right.append(v)
+            self.betas.append(beta)
         return self
-
-    def _step(self) -> None:
-        scale = max(self.alphas + self.betas, default=0.0)
-        u, alpha = self._left.orthogonalise(self._matvec(self._right.vectors[:, -1]))
-        if alpha <= 4 * _EPS * scale or alpha == 0.0:
-            self.exhausted = True
-            return
-        v, beta = self._right.orthogonalise(self._rmatvec(u))
-        self._left.append(u)
-        self.alphas.append(alpha)
-        if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == self._dimension:
-            self.exhausted, beta = True, 0.0
-        else:
-            self._right.append(v)
-        self.betas.append(beta)
 
     @property
     def steps(self) -> int:

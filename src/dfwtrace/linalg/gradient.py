@@ -12,17 +12,13 @@ from dfwtrace.validation import require_finite
 
 
 class Shards(Protocol):
-    """Shards somewhere, which evaluate a method by name."""
+    """Shards somewhere, which evaluate a method by name: `dfwtrace.engines.Workers`."""
 
-    @property
-    def shard_rows(self) -> list[int]:
-        """Number of rows of each shard."""
+    shard_rows: list[int]
 
-    def sum(self, method: str, *args: Array | float) -> FloatArray:
-        """Sum of the replies of all shards."""
+    def sum(self, method: str, *args: Array | float) -> FloatArray: ...
 
-    def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
-        """Replies of all shards, in their order."""
+    def gather(self, method: str, *args: Array | float) -> list[FloatArray]: ...
 
 
 class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class is untyped

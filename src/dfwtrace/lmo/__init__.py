@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dfwtrace.lmo.baselines import SVA, Naive
-from dfwtrace.lmo.power import Lanczos, Power
+from dfwtrace.lmo.oracles import SVA, Lanczos, Naive, Power
 from dfwtrace.lmo.schedules import (
     Adaptive,
     Constant,

@@ -209,7 +209,7 @@ class Descent:
         if tried.tangent.objective > point.tangent.objective + allowed:
             self._problem.restart(self._W)
             return
-        self._steps.pairs = self._steps.pairs.map(change)
+        self._steps.lbfgs = self._steps.lbfgs.map(change)
         self._accept(tried, self._gamma)
 
     # Steps

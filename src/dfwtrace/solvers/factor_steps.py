@@ -114,21 +114,21 @@ class FactorSteps:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self.pairs = LBFGS(0)
+        self.lbfgs = LBFGS(0)
         self._reach = 1.0  # of the first step
         self._stiff: Stiffness | None = None  # not known before the first step
 
     def memory(self) -> Memory:
-        return {"pairs": self.pairs.memory(), "reach": self._reach, "stiff": self._stiff}
+        return {"pairs": self.lbfgs.memory(), "reach": self._reach, "stiff": self._stiff}
 
     def restore(self, memory: Memory) -> None:
-        self.pairs.restore(memory["pairs"])
+        self.lbfgs.restore(memory["pairs"])
         self._reach = memory["reach"]
         self._stiff = None if memory["stiff"] is None else Stiffness(*memory["stiff"])
 
     def begin_at(self, point: BallPoint) -> None:
         """Forget the steps: they were of another place."""
-        self.pairs, self._reach = LBFGS(point.x.size), 1.0
+        self.lbfgs, self._reach = LBFGS(point.x.size), 1.0
 
     def take(
         self, point: BallPoint, lipschitz: float, noise: float
@@ -144,9 +144,9 @@ class FactorSteps:
             # Where rounding hides whether F falls, its slope decides (Hager and Zhang, 2005).
             level = rise <= noise and float(direction @ tried.gradient) <= -0.8 * slope
             if rise <= _ENOUGH * t * slope or level:
-                self.pairs.remember(tried.x - point.x, tried.gradient - point.gradient)
+                self.lbfgs.remember(tried.x - point.x, tried.gradient - point.gradient)
                 # F is not convex in x, and a step where it curves downwards says nothing.
-                self._reach = min(_FURTHER * self._reach, 1e10) if self.pairs.empty else 1.0
+                self._reach = 1.0 if self.lbfgs.pairs else min(_FURTHER * self._reach, 1e10)
                 return tried, t
             t *= min(0.5, max(0.1, -slope * t / (2.0 * (rise - slope * t))))
         return None
@@ -157,7 +157,7 @@ class FactorSteps:
             self._stiff = stiffness(self._problem)
         x, g = point.x, point.gradient
         inverse = inverse_metric(x, self._problem.shape, self._stiff)
-        direction = self.pairs.direction(g, inverse)
+        direction = self.lbfgs.direction(g, inverse)
         if direction is not None:
             return direction, _SHORTEST
         # W = ABᵀ/q, so a curvature L in W is one of L/q² in A and B, times the metric. Seen in a

@@ -68,7 +68,7 @@ class Intercept:
             if -slope <= enough * abs(self.objective):
                 return
             if not self._step(direction, slope):
-                if self._memory.empty:
+                if not self._memory.pairs:
                     return
                 self._memory = LBFGS(self.b.size)  # what it knew was of another place
 

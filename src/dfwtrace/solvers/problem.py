@@ -100,6 +100,7 @@ class Problem:
         self.radius, self.seed, self.objective_at_zero = math.nan, 0, math.nan
         self.intercept: Intercept | None = None
         self._centre: Centre | None = None
+        self._program = ShardProgram(self.task, self.shape)
         # How a sum over the rows is taken.
         self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}
 
@@ -107,12 +108,12 @@ class Problem:
 
     def start(self, digest: bool = False) -> Problem:
         """Bring the rows to workers. Where F depends on a sum over them, only that is kept."""
-        workers = self.engine.start(ShardProgram(self.task, self.shape), self.rows)
+        workers = self.engine.start(self._program, self.rows)
         try:
             self.digests = workers.gather("digest") if digest else ()
             summary = self.task.summarise(workers.sum, self.shape, **self._form, local=self.local)
             if summary is not None and summary.shard is not None:
-                workers = self._on_driver(summary).continue_from(workers)
+                workers = LocalWorkers(self._program, [summary.shard]).continue_from(workers)
             return self._attach(workers, summary)
         except BaseException:
             workers.close()
@@ -124,7 +125,7 @@ class Problem:
 
     def fold_sums(self, n_folds: int, seed: int, fold_of: FloatArray) -> tuple[Any, list[int]]:
         """What F depends on, summed over each fold of the rows, and the sizes of the shards."""
-        with closing(self.engine.start(ShardProgram(self.task, self.shape), self.rows)) as workers:
+        with closing(self.engine.start(self._program, self.rows)) as workers:
             shard_rows = workers.shard_rows
             before = np.concatenate([[0.0], np.cumsum(shard_rows)[:-1]])
             cut = n_folds, seed, before, fold_of
@@ -133,11 +134,8 @@ class Problem:
 
     def summed(self, summary: Summary, shard_rows: list[int]) -> Problem:
         """The problem on the rows of a sum that is known already, with workers."""
-        return self.on(self.rows)._attach(self._on_driver(summary, shard_rows), summary)
-
-    def _on_driver(self, summary: Summary, shard_rows: list[int] | None = None) -> LocalWorkers:
-        program = ShardProgram(self.task, self.shape)
-        return LocalWorkers(program, [summary.shard], shard_rows=shard_rows)
+        workers = LocalWorkers(self._program, [summary.shard], shard_rows=shard_rows)
+        return self.on(self.rows)._attach(workers, summary)
 
     def _attach(self, workers: Workers, summary: Summary | None) -> Problem:
         self.workers, self.summary = workers, summary
@@ -258,7 +256,6 @@ class Problem:
         scale = 0.0 if math.isnan(self.objective_at_zero) else abs(self.objective_at_zero)
         if self.summary is not None:
             scale = max(scale, self.summary.rounding(W, self.radius))
-            near = None  # the dense gradient is at hand
         return certify(
             self.gradient, inner, self.radius, near=near, precision=self.precision, scale=scale,
             seed=self.seed, wanted=wanted, failure_probability=failure_probability,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from dfwtrace.solvers.solver import Solver, StoppingCriteria
 from dfwtrace.validation import describe
 
 #: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
-Callback = Callable[[LowRankMatrix, Record], Mapping[str, Any] | bool | None]
+Callback = Callable[[LowRankMatrix, Record], Mapping[str, object] | bool | None]
 
 
 class _Point(NamedTuple):
