@@ -146,8 +146,6 @@ class LowRankMatrix:
 
     def _orthogonalise(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Thin SVD through two thin QRs: O((d + m) r²), nothing of size d×m."""
-        if self._rank == 0:
-            return self.U.astype(np.float64), np.empty(0), self.V.astype(np.float64)
         Q_u, R_u = np.linalg.qr(self.U.astype(np.float64))
         Q_v, R_v = np.linalg.qr(self.V.astype(np.float64))
         A, singular, Bt = np.linalg.svd((R_u * self.s) @ R_v.T, full_matrices=False)
@@ -242,8 +240,7 @@ class LowRankMatrix:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Only the columns in use, not the room left for more; the scale apart, for the same bits.
-        U, weights, V, scale = self.parts()
-        return LowRankMatrix.from_parts, (np.array(U), weights, np.array(V), scale)
+        return LowRankMatrix.from_parts, self.parts()
 
     def __repr__(self) -> str:
         d, m = self.shape

@@ -122,8 +122,6 @@ class Descent:
         """⟨W, G⟩ + μσ: a lower bound of the certified gap, since σ is one of σ₁(G)."""
         return self._value.inner + self._problem.radius * self._sigma
 
-    # Exploring
-
     def _exploration_due(self) -> bool:
         reached = self._gap <= self._target < self._explored_gap
         last_chance = self._without_progress == _PATIENCE
@@ -211,8 +209,6 @@ class Descent:
             return
         self._steps.lbfgs = self._steps.lbfgs.map(change)
         self._accept(tried, self._gamma)
-
-    # Steps
 
     def _projected_step(self, view: View) -> bool:
         """W⁺, the projection of W - G/L, with L large enough for F(W⁺) to be well below F(W)."""

@@ -12,6 +12,7 @@ import numpy as np
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.engines import Workers
 from dfwtrace.solvers.lbfgs import LBFGS
+from dfwtrace.tasks import Centre
 from dfwtrace.validation import require_finite
 
 _STEPS, _TRIES = 200, 60  # steps for one W at the most, and tries for one step
@@ -32,18 +33,15 @@ _BALANCED = 1e-9
 
 
 class Intercept:
-    """The present b, of length `width`, and the rounds that keep it at its best."""
+    """The present b, and the rounds that keep it at its best."""
 
-    def __init__(
-        self, workers: Workers, centre: FloatArray, width: int, smoothness: float, precision: float
-    ) -> None:
+    def __init__(self, workers: Workers, centre: Centre, smoothness: float, precision: float):
         self._workers, self._precision = workers, precision
         self._smoothness = smoothness  # largest curvature of a row's loss: the first step's length
-        self.centre = centre  # the mean of the rows, which X is centred at: b hardly moves with W
-        self._memory = LBFGS(width)
-        self._gradient = np.zeros(width)
-        self._weight = 0.0
-        self.b: FloatArray = np.zeros(width)
+        self.centre = centre.x  # the mean of the rows, which X is centred at: b hardly moves with W
+        self._memory = LBFGS(centre.y.size)
+        self._gradient, self._weight = np.zeros(centre.y.size), 0.0
+        self.b: FloatArray = np.zeros(centre.y.size)
         self.objective = self.inner = 0.0  # F and ⟨W, ∇F⟩ at the present W and b
 
     def memory(self) -> Memory:

@@ -76,10 +76,7 @@ class Iterate(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Problem:
-    """min F(W) over ‖W‖_* ≤ radius, on rows that have been examined.
-
-    It gets workers by `start`, and a radius by `prepare_run`, as often as there are runs.
-    """
+    """min F(W) over ‖W‖_* ≤ radius: `start` brings workers, and each `prepare_run` a radius."""
 
     task: Task[Any]
     rows: Any
@@ -101,10 +98,7 @@ class Problem:
         self.intercept: Intercept | None = None
         self._centre: Centre | None = None
         self._program = ShardProgram(self.task, self.shape)
-        # How a sum over the rows is taken.
-        self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}
-
-    # Data to workers
+        self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}  # of sums over rows
 
     def start(self, digest: bool = False) -> Problem:
         """Bring the rows to workers. Where F depends on a sum over them, only that is kept."""
@@ -152,8 +146,6 @@ class Problem:
         """Let the workers go."""
         self.workers.close()
 
-    # One run
-
     def prepare_run(self, radius: float, seed: int) -> None:
         """Set the ball, and forget what an earlier run counted and learned."""
         if not math.isnan(self.radius):
@@ -163,7 +155,7 @@ class Problem:
         self.intercept = None
         if self._centre is not None and self.summary is None:
             self.intercept = Intercept(
-                self.workers, self._centre.x, self.shape[1], self.task.smoothness, self.precision
+                self.workers, self._centre, self.task.smoothness, self.precision
             )
 
     def begin(self, W: LowRankMatrix) -> Value:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar, Protocol, cast
-
-import numpy as np
 
 from dfwtrace.validation import check_count, check_positive, describe
 
@@ -122,7 +121,7 @@ class LineSearch:
 
 def within_unit_interval(gamma: float, t: int) -> float:
     """γ clipped to [0, 1]."""
-    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.integer | np.floating):
+    if isinstance(gamma, bool) or not isinstance(gamma, Real):
         raise TypeError(f"step must give a number, got {describe(gamma)} at epoch {t}.")
     if math.isnan(gamma):
         raise ValueError(f"step must give a number, got NaN at epoch {t}.")
@@ -139,7 +138,7 @@ def resolve(step: str | float | Rule | Step) -> Step:
         return Harmonic() if step == "harmonic" else LineSearch()
     if callable(step):
         return cast(Step, step) if hasattr(step, "needs") else Given(step)
-    if isinstance(step, bool) or not isinstance(step, int | float | np.integer | np.floating):
+    if isinstance(step, bool) or not isinstance(step, Real):
         raise TypeError(f"step must be a name, a number or a function of t, got {describe(step)}.")
     gamma = float(step)
     if not 0.0 <= gamma <= 1.0:
