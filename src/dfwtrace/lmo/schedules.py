@@ -39,7 +39,7 @@ class Schedule:
     @property
     def needs_constants(self) -> bool:
         """Whether constants of the theorem are not given, and must be bounded from the data."""
-        return False
+        return any(name in vars(self) and vars(self)[name] is None for name in Constants._fields)
 
     @property
     def observes_ratio(self) -> bool:
@@ -85,8 +85,17 @@ class Constant(Schedule):
         return float(self.k)
 
 
+class _Positive(Schedule):
+    """A rule whose parameters are positive numbers, where they are given."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None:
+                check_positive(name, value)
+
+
 @dataclass(frozen=True)
-class Log(Schedule):
+class Log(_Positive):
     """K(t) = ⌊1 + c·log t⌋, to base 10 by default, as in the paper's experiments.
 
     Parameters
@@ -106,8 +115,8 @@ class Log(Schedule):
     base: float = 10.0
 
     def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
-        if check_positive("base", self.base) <= 1:
+        super().__post_init__()
+        if self.base <= 1:
             raise ValueError(f"base must be above 1, got {describe(self.base)}.")
 
     def iterations(self, t: int, run: PowerRun) -> int:
@@ -120,7 +129,7 @@ class Log(Schedule):
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class Linear(_Positive):
     """K(t) = ⌊1 + c·t⌋, the O(t) of the theorem with any slope.
 
     Parameters
@@ -136,9 +145,6 @@ class Linear(Schedule):
 
     slope: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("slope", self.slope)
-
     def iterations(self, t: int, run: PowerRun) -> int:
         return floor(1.0 + self.slope * t)
 
@@ -147,7 +153,7 @@ class Linear(Schedule):
 
 
 @dataclass(frozen=True)
-class TheoremLinear(Schedule):
+class TheoremLinear(_Positive):
     """K(t) = 1 + ⌈μ L (t+2) ln m / (δ C_F)⌉, enough in expectation for any spectrum.
 
     Parameters
@@ -170,16 +176,6 @@ class TheoremLinear(Schedule):
     curvature: float | None = None
     radius: float | None = None
     m: int | None = None
-
-    def __post_init__(self) -> None:
-        check_positive("delta", self.delta)
-        for name in ("lipschitz", "curvature", "radius", "m"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
-
-    @property
-    def needs_constants(self) -> bool:
-        return self.lipschitz is None or self.curvature is None
 
     def difficulty(self, t: int, run: PowerRun) -> float:
         """μL(t+2)/(δ C_F) = μL / (½ δ γ C_F): 1 / the relative accuracy that epoch t needs."""
@@ -222,7 +218,7 @@ class TheoremLog(TheoremLinear):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beta is not None and check_positive("beta", self.beta) >= 1:
+        if self.beta is not None and self.beta >= 1:
             raise ValueError(f"beta must be below 1, got {describe(self.beta)}.")
 
     @property
@@ -239,7 +235,7 @@ class TheoremLog(TheoremLinear):
 
 
 @dataclass(frozen=True)
-class Adaptive(Schedule):
+class Adaptive(_Positive):
     """Iterate until μ(σ₁ - σ) is at most ½ δ γ C_F, with the error σ₁ - σ estimated.
 
     The increments of σ fall at a rate that itself rises towards (σ₂/σ₁)⁴, so the sum of those to
@@ -262,15 +258,6 @@ class Adaptive(Schedule):
 
     delta: float = 1.0
     curvature: float | None = None
-
-    def __post_init__(self) -> None:
-        check_positive("delta", self.delta)
-        if self.curvature is not None:
-            check_positive("curvature", self.curvature)
-
-    @property
-    def needs_constants(self) -> bool:
-        return self.curvature is None
 
     def enough(self, t: int, k: int, run: PowerRun) -> bool:
         curvature = self.curvature or run.constants.curvature

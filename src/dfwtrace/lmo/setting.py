@@ -70,8 +70,19 @@ class RememberingOracle(Protocol):
         """Continue from there."""
 
 
-class Requirements:
-    """What an oracle or a solver needs: the choice of a representation depends on it."""
+class LMO(ABC):
+    """An oracle's settings, which can be used for many runs, and what the oracle needs.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> isinstance(dt.lmo.Naive(), dt.lmo.LMO)
+    True
+    """
+
+    @abstractmethod
+    def begin(self, setting: Setting) -> Oracle:
+        """The oracle of one run."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -91,21 +102,6 @@ class Requirements:
     def mean_products(self, epochs: int) -> float:
         """Mean number of products with a gradient in an epoch, for the cost model."""
         return 0.0
-
-
-class LMO(Requirements, ABC):
-    """An oracle's settings, which can be used for many runs.
-
-    Examples
-    --------
-    >>> import dfwtrace as dt
-    >>> isinstance(dt.lmo.Naive(), dt.lmo.LMO)
-    True
-    """
-
-    @abstractmethod
-    def begin(self, setting: Setting) -> Oracle:
-        """The oracle of one run."""
 
 
 def zero_pair(shape: tuple[int, int]) -> Pair:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.engines import Cost
 from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile, checkpoint_errors
 from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
@@ -25,6 +24,10 @@ from dfwtrace.validation import describe
 
 #: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
 Callback = Callable[[LowRankMatrix, Record], Mapping[str, object] | bool | None]
+
+# Columns of a record, in the order of the fields of what they come from.
+_TRAFFIC = ("rounds", "numbers_sent", "other_rounds", "other_numbers")
+_COST = ("bytes_on_wire", "compute_seconds", "wait_seconds", "reduce_seconds")
 
 
 class _Point(NamedTuple):
@@ -211,21 +214,16 @@ class Runner:
             "gamma": iterate.gamma,
             "power_iterations": iterate.power_iterations,
             "rank": iterate.W.rank,
-            "rounds": oracle.rounds,
-            "numbers_sent": oracle.numbers,
-            "other_rounds": other.rounds,
-            "other_numbers": other.numbers,
-            **_columns_of(cost),
+            **dict(zip((*_TRAFFIC, *_COST), (*oracle, *other, *cost), strict=True)),
             "seconds": time.perf_counter() - self.began,
         }
 
     def _rounds(self) -> History:
         """A record for each round. Those after the last epoch were for the certificate of its W."""
-        rounds, epochs = History(), len(self._history)
-        for made in self.problem.workers.rounds:
-            record: Record = {"epoch": min(made.epoch, epochs), "oracle": made.oracle}
-            record |= {"method": made.method, "numbers_sent": made.numbers}
-            rounds.append(record | _columns_of(made.cost))
+        rounds, names = History(), ("epoch", "oracle", "method", "numbers_sent", *_COST)
+        for epoch, *made, cost in self.problem.workers.rounds:
+            values = min(epoch, len(self._history)), *made, *cost
+            rounds.append(dict(zip(names, values, strict=True)))
         return rounds
 
     def _call_back(self, record: Record) -> bool:
@@ -289,12 +287,3 @@ class Runner:
         self._n_certificates, self._certify_from, self._certify_below = memory["certificates"]
         self._lower_bound, self._rounding = memory["lower_bound"]
         self.began -= memory["seconds"]
-
-
-def _columns_of(cost: Cost) -> Record:
-    return {
-        "bytes_on_wire": cost.bytes,
-        "compute_seconds": cost.compute,
-        "wait_seconds": cost.wait,
-        "reduce_seconds": cost.reduce,
-    }

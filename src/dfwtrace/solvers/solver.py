@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from dfwtrace import lmo as oracles
 from dfwtrace.lmo import LMO, Constants, RememberingOracle, Setting
-from dfwtrace.lmo.setting import Requirements
 from dfwtrace.solvers import steps
 from dfwtrace.solvers.accelerated import Descent
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
@@ -36,21 +33,12 @@ class StoppingCriteria:
             check_count("certify_every", self.certify_every, 1)
 
 
-class Solver(Requirements, ABC):
-    """A way to minimise F over the ball, with what the plan of a run depends on."""
+class FrankWolfe:
+    """DFW-Trace with an oracle and a step size, and what the plan of a run depends on."""
 
-    columns: ClassVar[int] = 1  # vectors that are multiplied at once, about
-    deflates: ClassVar[bool] = False  # W's factors end up along the gradient's leading vectors
-    default_epochs: ClassVar[int] = 100
-    default_tol: ClassVar[float | None] = None
-
-    @abstractmethod
-    def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
-        """W_1, W_2, … from the start."""
-
-
-class FrankWolfe(Solver):
-    """DFW-Trace with an oracle and a step size."""
+    columns = 1  # vectors that are multiplied at once, about
+    deflates = False  # W's factors end up along the gradient's leading vectors
+    default_epochs, default_tol = 100, None
 
     def __init__(self, lmo: LMO, step: Step) -> None:
         self.lmo, self.step = lmo, step
@@ -80,20 +68,21 @@ class FrankWolfe(Solver):
         return frank_wolfe(problem, start, oracle, self.step)
 
 
-class Accelerated(Solver):
+class Accelerated:
     """Quasi-Newton steps in the factors of W, with projected gradient steps."""
 
-    columns: ClassVar[int] = 16
-    deflates: ClassVar[bool] = True
-    default_epochs: ClassVar[int] = 1000
-    default_tol: ClassVar[float | None] = 1e-4
-    needs = ("loss",)
+    columns, deflates = 16, True
+    default_epochs, default_tol = 1000, 1e-4
+    needs, local, gathers = ("loss",), False, False
 
     def mean_products(self, epochs: int) -> float:
         return 2.0
 
     def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
         return Descent(problem, start).iterates(start)
+
+
+Solver = FrankWolfe | Accelerated
 
 
 def resolve(
