@@ -69,11 +69,10 @@ def certify(
 ) -> Certificate:
     """Bound F(W) - F* from above by ⟨W, G⟩ + μ σ₁(G), where `inner` is ⟨W, G⟩.
 
-    `near` spans about the same space as the leading right singular vectors of G, as W's right
-    factors do at the optimum: if it has few columns, a bound from products is faster. The bound
-    holds for any `near`. `precision` is the relative rounding error of the arithmetic and `scale`
-    the size of F that it acted on: what rounding may have taken from the gap is added to it.
-    Lanczos stops when the gap could not fall by more than a tenth of itself or of `wanted`.
+    The bound holds for any `near`, and if that spans about the space of G's leading right singular
+    vectors, as few factors of W may do, it is faster from products. What rounding may have taken
+    from the gap is added: `precision` is the relative error of arithmetic on numbers of size
+    `scale`. Lanczos stops when the gap could not fall by a tenth of itself or of `wanted`.
     """
     d, m = gradient.shape
     few = near is not None and 4 * (near.shape[1] + _SPARE_VECTORS) < min(d, m)

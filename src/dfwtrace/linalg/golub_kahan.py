@@ -104,15 +104,22 @@ class GolubKahan:
 
         The next right vector is p_k(GᵀG) v₁ for the Lanczos polynomial p_k, and has length one. So
         |p_k(σ₁²)| · |⟨v₁, y₁⟩| ≤ 1, where y₁ is the top right singular vector, and for v₁ uniform
-        on the sphere of Rᵐ, |⟨v₁, y₁⟩| < δ with at most the given probability (see
-        `_smallest_component`). Otherwise σ₁² is at most the t above all zeros of p_k where
-        p_k(t) = 1/δ (Hochstenbach, Probabilistic upper bounds for the matrix two-norm, 2013).
+        on the sphere of Rᵐ, |⟨v₁, y₁⟩| < δ with at most the given probability. Otherwise σ₁² is at
+        most the t above all zeros of p_k where p_k(t) = 1/δ (Hochstenbach, Probabilistic upper
+        bounds for the matrix two-norm, 2013).
         """
         largest = float(self.singular_values()[0])
         m = self._dimension
         if self.exhausted or largest == 0.0 or m == 1:
             return largest * (1.0 + 64 * _EPS)
-        target = -float(np.log(_smallest_component(m, failure_probability)))
+        # P(|x| < δ) of a component x is (2/π) arcsin δ for m = 2. For m ≥ 3 it is at most 2cδ: the
+        # density is at most that at 0, c = Γ(m/2)/(√π Γ((m-1)/2)).
+        if m == 2:
+            delta = float(np.sin(0.5 * np.pi * failure_probability))
+        else:
+            log_density = lgamma(m / 2) - lgamma((m - 1) / 2) - 0.5 * np.log(np.pi)
+            delta = failure_probability / (2.0 * float(np.exp(log_density)))
+        target = -float(np.log(delta))
         alphas, betas = np.array(self.alphas) / largest, np.array(self.betas) / largest
         diagonal = alphas**2 + np.concatenate([[0.0], betas[:-1] ** 2])
         off_diagonal = alphas * betas
@@ -137,18 +144,6 @@ class GolubKahan:
                 high *= 2.0
             root = float(brentq(excess, root, high, xtol=1e-15, rtol=8.9e-16))
         return largest * float(np.sqrt(root)) * (1.0 + 64 * _EPS)
-
-
-def _smallest_component(m: int, probability: float) -> float:
-    """δ such that one component of a uniform unit vector of Rᵐ is below δ with this probability.
-
-    For m ≥ 3 its density is at most that at 0, c = Γ(m/2)/(√π Γ((m-1)/2)), so P(|x| < δ) ≤ 2cδ;
-    for m = 2 it is (2/π) arcsin δ.
-    """
-    if m == 2:
-        return float(np.sin(0.5 * np.pi * probability))
-    log_density = lgamma(m / 2) - lgamma((m - 1) / 2) - 0.5 * np.log(np.pi)
-    return probability / (2.0 * float(np.exp(log_density)))
 
 
 class _Basis:

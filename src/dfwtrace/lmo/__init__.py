@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dfwtrace.lmo.oracles import SVA, Lanczos, Naive, Power
+from dfwtrace.lmo.oracles import LMO, SVA, Lanczos, Naive, Oracle, Power, RememberingOracle
 from dfwtrace.lmo.schedules import (
     Adaptive,
     Constant,
+    Constants,
     Linear,
     Log,
     Schedule,
+    Setting,
     TheoremLinear,
     TheoremLog,
 )
-from dfwtrace.lmo.setting import LMO, Constants, Oracle, RememberingOracle, Setting
 from dfwtrace.validation import describe
 
 # fmt: off

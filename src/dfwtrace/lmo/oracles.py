@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy.sparse.linalg import svds
@@ -12,13 +13,68 @@ from scipy.sparse.linalg import svds
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import GolubKahan, Pair, unit
 from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.lmo.schedules import Constant, Log, PowerRun, Schedule
-from dfwtrace.lmo.setting import LMO, Oracle, Setting, zero_pair
+from dfwtrace.lmo.schedules import Constant, Log, PowerRun, Schedule, Setting
 from dfwtrace.validation import describe
 
 _SMALL = 64  # up to here a full SVD is as fast as ARPACK, and it has no special cases
 _SIGNS = ("largest-entry", "agreement")
 _STARTS = ("random", "previous", "sva")
+
+
+class Oracle(Protocol):
+    """Minimises ⟨S, G⟩ over the ball: a pair (u, v) with uᵀGv near σ₁(G), for S = -μ uvᵀ."""
+
+    def __call__(self, gradient: GradientOperator, t: int) -> Pair: ...
+
+
+@runtime_checkable
+class RememberingOracle(Protocol):
+    """An oracle whose next pairs depend on earlier epochs; a checkpoint keeps its memory."""
+
+    def memory(self) -> Memory:
+        """What a resumed run must know."""
+
+    def restore(self, memory: Memory) -> None:
+        """Continue from there."""
+
+
+class LMO(ABC):
+    """An oracle's settings, which can be used for many runs, and what the oracle needs.
+
+    Examples
+    --------
+    >>> import dfwtrace as dt
+    >>> isinstance(dt.lmo.Naive(), dt.lmo.LMO)
+    True
+    """
+
+    @abstractmethod
+    def begin(self, setting: Setting) -> Oracle:
+        """The oracle of one run."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Methods beyond the products that the task must have."""
+        return ()
+
+    @property
+    def local(self) -> bool:
+        """Whether the shards' own gradients are needed, not only their sum."""
+        return False
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the dense gradient is gathered."""
+        return False
+
+    def mean_products(self, epochs: int) -> float:
+        """Mean number of products with a gradient in an epoch, for the cost model."""
+        return 0.0
+
+
+def zero_pair(shape: tuple[int, int]) -> Pair:
+    """What an oracle answers for a zero gradient."""
+    return Pair(np.zeros(shape[0]), np.zeros(shape[1]), 0.0, 1)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,56 @@ With γ = 2/(t+2), an error of ½ δ γ C_F in every subproblem gives F(W_t) - F
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import ceil, floor, log
+from math import ceil, floor, log, nan
+from typing import NamedTuple
 
-from dfwtrace.lmo.setting import Constants, Setting
+from dfwtrace._typing import FloatArray
+from dfwtrace.linalg.golub_kahan import uniform_on_sphere
 from dfwtrace.validation import check_count, check_positive, describe
 
 # σ₂/σ₁ that the logarithmic bound assumes until it has been observed, and never exceeds.
 _BETA_AT_FIRST = 0.9
 _BETA_AT_MOST = 0.99
+
+
+class Constants(NamedTuple):
+    """The constants in the theorem.
+
+    Attributes
+    ----------
+    lipschitz, curvature : float
+        L ≥ σ₁(∇F(W)) over the ball, and C_F.
+    """
+
+    lipschitz: float = nan
+    curvature: float = nan
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an oracle may know of a run.
+
+    Attributes
+    ----------
+    radius : float
+        μ.
+    shape : (d, m)
+    seed : int
+        The seed that all workers share.
+    constants : callable
+        Bounds the theorem's constants, in a few rounds.
+    """
+
+    radius: float
+    shape: tuple[int, int]
+    seed: int
+    constants: Callable[[], Constants]
+
+    def random_start(self, t: int) -> FloatArray:
+        """v₀ of epoch t: uniform on the unit sphere of Rᵐ, the same wherever it is drawn."""
+        return uniform_on_sphere(self.shape[1], self.seed, t)
 
 
 @dataclass

@@ -124,8 +124,7 @@ class Descent:
 
     def _exploration_due(self) -> bool:
         reached = self._gap <= self._target < self._explored_gap
-        last_chance = self._without_progress == _PATIENCE
-        due = last_chance or self._since_exploration >= self._wait
+        due = self._since_exploration >= self._wait or self._without_progress == _PATIENCE
         return reached or due or self._gap <= 0.1 * self._explored_gap
 
     def _better_project(self, view: View) -> bool:

@@ -60,8 +60,8 @@ def evaluate_at(problem: Problem, W: LowRankMatrix) -> BallPoint:
     slack = np.sqrt(max(0.0, 2.0 * (problem.radius - float(W.s.sum()))))
     x = np.concatenate([(W.U * roots).ravel(), (W.V * roots).ravel(), [slack]])
     # With B = V√s and A = U√s: G B = (G V)√s and Gᵀ A = (Gᵀ U)√s.
-    products, transposed = tangent.products * roots, tangent.transposed * roots
-    return BallPoint(x, W, tangent, _gradient(problem, x, tangent.inner, products, transposed))
+    sides = tangent.products * roots, tangent.transposed * roots
+    return BallPoint(x, W, tangent, _gradient(x, problem.radius, tangent.inner, *sides))
 
 
 def evaluate(problem: Problem, x: FloatArray) -> BallPoint:
@@ -70,20 +70,17 @@ def evaluate(problem: Problem, x: FloatArray) -> BallPoint:
     A, B = blocks(x, problem.shape)
     W = LowRankMatrix(A / q, np.ones(A.shape[1]), B)
     tangent = problem.tangent(W)
-    products, transposed = tangent.products, q * tangent.transposed
-    return BallPoint(x, W, tangent, _gradient(problem, x, tangent.inner, products, transposed))
+    sides = tangent.products, q * tangent.transposed
+    return BallPoint(x, W, tangent, _gradient(x, problem.radius, tangent.inner, *sides))
 
 
-def _gradient(
-    problem: Problem, x: FloatArray, inner: float, products: FloatArray, transposed: FloatArray
-) -> FloatArray:
-    """The gradient in x from G B and Gᵀ A."""
+def _gradient(x: FloatArray, radius: float, inner: float, *sides: FloatArray) -> FloatArray:
+    """The gradient in x from the sides G B and Gᵀ A."""
     # With q = ‖x‖²/2μ and W = ABᵀ/q: ∇_A F = (G B - ⟨W, G⟩ A/μ)/q, ∇_B F = (Gᵀ A - ⟨W, G⟩ B/μ)/q
     # and ∇_z F = -⟨W, G⟩ z/(μ q).
-    q = float(x @ x) / (2.0 * problem.radius)
-    gradient = np.concatenate([products.ravel(), transposed.ravel(), [0.0]])
-    gradient -= (inner / problem.radius) * x
-    gradient /= q
+    gradient = np.concatenate([*(side.ravel() for side in sides), [0.0]])
+    gradient -= (inner / radius) * x
+    gradient /= float(x @ x) / (2.0 * radius)
     return gradient
 
 

@@ -16,11 +16,10 @@ from dfwtrace.tasks import Centre
 from dfwtrace.validation import require_finite
 
 _STEPS, _TRIES = 200, 60  # steps for one W at the most, and tries for one step
-# A step must leave at most the first share of its slope (Wolfe's rule): where probabilities are all
-# but 0 and 1, F is nearly linear in b, and only steps that continue until its slope changes tell
-# anything of its curvature. One that goes beyond the lowest F, where the slope is positive, must
-# lower F by the second share of what the slope promised (Armijo's rule), or leave at most the third
-# of the slope where rounding hides whether it did.
+# A step must leave at most the first share of its slope (Wolfe's rule): F may be almost linear in
+# b, and its curvature is seen only where its slope changes. One beyond the lowest F must lower F by
+# the second share of what the slope promised (Armijo's rule), or, where rounding hides whether it
+# did, leave at most the third of the slope.
 _LEFT, _ENOUGH, _LITTLE = 0.9, 1e-4, 0.5
 # b is good enough when another step would lower F by less than this share of its rounding error,
 # or of F itself: a certified gap of 1e-8·F is then off by a thousandth of it at the most.
@@ -83,7 +82,7 @@ class Intercept:
         return direction
 
     def _step(self, direction: FloatArray, slope: float) -> bool:
-        """To b + t·direction with a t that keeps the rules, by bisection; False if none is."""
+        """To b + t·direction with a t that keeps the rules, by bisection; False if none does."""
         # The slopes decide where they can, since large scores make F's rounding error large: F is
         # convex, so it has fallen wherever its slope is still negative.
         b, before, gradient = self.b, self.objective, self._gradient

@@ -57,21 +57,17 @@ class Start(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """What a solver yields after every epoch: W, F(W), ⟨W, ∇F(W)⟩, and how it got there.
-
-    `gap_estimate`, `sigma`, `gamma` and `power_iterations` belong to the step that led to W: the
-    oracle saw the gradient where the epoch began. `memory` returns what else continuing needs.
-    """
+    """What a solver yields after every epoch: W, F(W), ⟨W, ∇F(W)⟩, and how it got there."""
 
     epoch: int
     W: LowRankMatrix
     objective: float
     inner: float
-    gap_estimate: float
+    gap_estimate: float  # this and all below belong to the step from the last W to this one
     sigma: float
     gamma: float
     power_iterations: int
-    memory: Callable[[], Memory] = dict
+    memory: Callable[[], Memory] = dict  # returns what else continuing needs
 
 
 @dataclass(eq=False, repr=False)
@@ -221,13 +217,8 @@ class Problem:
 
     def line(self, atom: RankOne) -> Line:
         """F along the segment from W to the atom."""
-
-        def derivatives(gamma: float) -> tuple[float, float]:
-            reply = self.workers.sum("linesearch", atom.scale, atom.u, atom.v, gamma)
-            slope, curvature = require_finite(reply, "the objective's slope or curvature")
-            return float(slope), float(curvature)
-
-        return Line(derivatives, self.task.quadratic)
+        ask = partial(self.workers.sum, "linesearch", atom.scale, atom.u, atom.v)
+        return Line(ask, self.task.quadratic)
 
     def intercept_of(self, W: LowRankMatrix, b: FloatArray | None) -> FloatArray | None:
         """(X - 1x̄ᵀ)W + 1b'ᵀ = XW + 1bᵀ with b = b' - Wᵀx̄; where Y is centred too, b' is ȳ."""

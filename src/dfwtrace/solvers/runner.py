@@ -169,14 +169,10 @@ class Runner:
 
     def _certify(self) -> Certificate:
         self._n_certificates = k = self._n_certificates + 1
-        certificate = self.problem.certificate(
-            self._W,
-            self._value.inner,
-            wanted=self._tol or 0.0,
-            # Σ 1/(k(k+1)) = 1: all certificates of a run together fail with this probability.
-            failure_probability=FAILURE_PROBABILITY / (k * (k + 1)),
-            near=self._W.V if self._deflates else None,
-        )
+        # Σ 1/(k(k+1)) = 1: all certificates of a run together fail with this probability.
+        probability = FAILURE_PROBABILITY / (k * (k + 1))
+        W, inner, near = self._W, self._value.inner, self._W.V if self._deflates else None
+        certificate = self.problem.certificate(W, inner, self._tol or 0.0, probability, near)
         self._rounding = max(self._rounding, certificate.rounding)
         lower_bound = self._value.objective - certificate.gap
         if not math.isnan(lower_bound):
@@ -227,9 +223,7 @@ class Runner:
         return rounds
 
     def _call_back(self, record: Record) -> bool:
-        if self.callback is None:
-            return False
-        answer = self.callback(self._W, dict(record))
+        answer = None if self.callback is None else self.callback(self._W, dict(record))
         if isinstance(answer, Mapping):
             clash = sorted(set(answer) & set(record))
             if clash:
@@ -282,8 +276,7 @@ class Runner:
         known = memory["certificate"], of_best
         self._certificate, of_best = (None if c is None else Certificate(**c) for c in known)
         self._best = _Point(objective, W, of_best, b)
-        for record in memory["history"]:
-            self._history.append(record)
+        self._history.extend(memory["history"])
         self._n_certificates, self._certify_from, self._certify_below = memory["certificates"]
         self._lower_bound, self._rounding = memory["lower_bound"]
         self.began -= memory["seconds"]

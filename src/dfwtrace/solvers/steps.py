@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar, Protocol, cast
 
-from dfwtrace.validation import check_count, check_positive, describe
+from dfwtrace._typing import FloatArray
+from dfwtrace.validation import check_count, check_positive, describe, require_finite
 
 
 @dataclass
 class Line:
     """φ(γ) = F((1-γ) W + γ S) on the way to the atom S, known through its derivatives."""
 
-    ask: Callable[[float], tuple[float, float]]  # γ ↦ (φ'(γ), φ''(γ)), one round
+    ask: Callable[[float], FloatArray]  # γ ↦ [φ'(γ), φ''(γ)], one round
     quadratic: bool  # φ'' is constant
     first_slope: float = math.nan  # φ'(0) = ⟨S - W, ∇F(W)⟩ if it has been asked for
 
     def derivatives(self, gamma: float) -> tuple[float, float]:
-        slope, curvature = self.ask(gamma)
+        reply = require_finite(self.ask(gamma), "the objective's slope or curvature")
+        slope, curvature = (float(number) for number in reply)
         if gamma == 0.0:
             self.first_slope = slope
         return slope, curvature
