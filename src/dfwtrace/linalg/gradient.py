@@ -22,10 +22,7 @@ class Shards(Protocol):
 
 
 class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class is untyped
-    """∇F(W) = Σ_j ∇F_j(W), of shape (d, m). One product is one broadcast and one sum.
-
-    Vectors and blocks of vectors go through the same rounds: ``G @ v``, ``G @ V``, ``G.T @ u``.
-    """
+    """∇F(W) = Σ_j ∇F_j(W), of shape (d, m). One product is one broadcast and one sum."""
 
     def __init__(self, shape: tuple[int, int], workers: Shards) -> None:
         super().__init__(np.dtype(np.float64), shape)

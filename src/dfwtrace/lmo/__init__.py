@@ -57,7 +57,5 @@ def resolve(lmo: str | LMO, log_factor: float = 1.0) -> LMO:
             raise ValueError(f"lmo must be one of {', '.join(by_name)}, got {describe(lmo)}.")
         return by_name[lmo]
     if isinstance(lmo, type) or not callable(getattr(lmo, "begin", None)):
-        raise TypeError(
-            f"lmo must be a name or an object such as lmo.Power(), got {describe(lmo)}."
-        )
+        raise TypeError(f"lmo must be a name or an object like lmo.Power(), got {describe(lmo)}.")
     return lmo

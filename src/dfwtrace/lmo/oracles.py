@@ -78,41 +78,7 @@ def zero_pair(shape: tuple[int, int]) -> Pair:
 
 
 @dataclass(frozen=True)
-class IterativeLMO(LMO):
-    """An oracle that multiplies K(t) times by G and Gᵀ."""
-
-    schedule: Schedule
-    start: str = "random"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.schedule, Schedule):
-            raise TypeError(f"schedule must be a Schedule, got {describe(self.schedule)}.")
-        if self.start not in _STARTS:
-            raise ValueError(
-                f"start must be one of {', '.join(_STARTS)}, got {describe(self.start)}."
-            )
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ("curvature_product",) if self.schedule.needs_constants else ()
-
-    @property
-    def local(self) -> bool:
-        return self.start == "sva"
-
-    def mean_products(self, epochs: int) -> float:
-        return 2.0 * self.schedule.mean_iterations(epochs)
-
-    def begin(self, setting: Setting) -> IterativeOracle:
-        return IterativeOracle(self, setting)
-
-    @abstractmethod
-    def iterate(self, G: GradientOperator, t: int, v: FloatArray, run: PowerRun) -> Pair | None:
-        """Make K(t) iterations from v; None if G v = 0."""
-
-
-@dataclass(frozen=True)
-class Power(IterativeLMO):
+class Power(LMO):
     """K(t) power iterations on GᵀG: 2·N·K·(d+m) numbers in 2K rounds.
 
     Parameters
@@ -130,8 +96,30 @@ class Power(IterativeLMO):
     """
 
     schedule: Schedule = field(default_factory=Log)
+    start: str = "random"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Schedule):
+            raise TypeError(f"schedule must be a Schedule, got {describe(self.schedule)}.")
+        if self.start not in _STARTS:
+            raise ValueError(f"start must be one of {', '.join(_STARTS)}, got {self.start!r}.")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("curvature_product",) if self.schedule.needs_constants else ()
+
+    @property
+    def local(self) -> bool:
+        return self.start == "sva"
+
+    def mean_products(self, epochs: int) -> float:
+        return 2.0 * self.schedule.mean_iterations(epochs)
+
+    def begin(self, setting: Setting) -> IterativeOracle:
+        return IterativeOracle(self, setting)
 
     def iterate(self, G: GradientOperator, t: int, v: FloatArray, run: PowerRun) -> Pair | None:
+        """Make K(t) iterations from v; None if G v = 0."""
         run.sigmas = []
         images: list[tuple[FloatArray, FloatArray]] = []
         for k in count(1):
@@ -150,7 +138,7 @@ class Power(IterativeLMO):
 
 
 @dataclass(frozen=True)
-class Lanczos(IterativeLMO):
+class Lanczos(Power):
     """K(t) steps of Golub-Kahan bidiagonalisation: 2·N·K·(d+m) numbers in 2K rounds.
 
     It sends what the power method sends, and finds the best pair in the span of all the vectors
@@ -187,9 +175,9 @@ class Lanczos(IterativeLMO):
 
 
 class IterativeOracle:
-    """Such an oracle within one run, with what it has seen so far."""
+    """`Power` or `Lanczos` within one run, with what it has seen so far."""
 
-    def __init__(self, lmo: IterativeLMO, setting: Setting) -> None:
+    def __init__(self, lmo: Power, setting: Setting) -> None:
         self._lmo, self._setting = lmo, setting
         self._previous: FloatArray | None = None
         self.seen = PowerRun(setting, setting.constants()) if lmo.needs else PowerRun(setting)
@@ -294,9 +282,7 @@ class SVA(LMO):
 
     def __post_init__(self) -> None:
         if self.signs not in _SIGNS:
-            raise ValueError(
-                f"signs must be one of {', '.join(_SIGNS)}, got {describe(self.signs)}."
-            )
+            raise ValueError(f"signs must be one of {', '.join(_SIGNS)}, got {self.signs!r}.")
 
     def mean_products(self, epochs: int) -> float:
         return 40.0  # a guess: each shard iterates until its pair stops improving

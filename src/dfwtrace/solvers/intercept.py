@@ -55,12 +55,10 @@ class Intercept:
 
     def settle(self) -> None:
         """Move b to its best for the W where the shards' states are."""
-        self._look()
+        self._evaluate()
         enough = max(_SHARE_OF_ROUNDING * self._precision, _SHARE_OF_OBJECTIVE)
         for _ in range(_STEPS):
-            direction = self._quasi_newton_direction()
-            if direction is None or float(direction @ self._gradient) >= 0.0:
-                direction = self._gradient / -(self._smoothness * self._weight or 1.0)
+            direction = self._direction()
             slope = float(direction @ self._gradient)
             if -slope <= enough * abs(self.objective):
                 return
@@ -69,17 +67,18 @@ class Intercept:
                     return
                 self._memory = LBFGS(self.b.size)  # what it knew was of another place
 
-    def _quasi_newton_direction(self) -> FloatArray | None:
-        """Without what F does not feel, where a step by the curvature goes anywhere."""
+    def _direction(self) -> FloatArray:
+        """That of L-BFGS, without what F does not feel, where its steps go anywhere; or -∇F."""
         g = self._gradient
         direction = self._memory.direction(g)
-        if direction is None:
-            return None
-        felt = np.abs(g) > _NOTHING * self._weight
-        direction = np.where(felt, direction, 0.0)
-        if felt.any() and abs(g.sum()) <= _BALANCED * np.abs(g).sum():
-            direction[felt] -= direction[felt].mean()
-        return direction
+        if direction is not None:
+            felt = np.abs(g) > _NOTHING * self._weight
+            direction = np.where(felt, direction, 0.0)
+            if felt.any() and abs(g.sum()) <= _BALANCED * np.abs(g).sum():
+                direction[felt] -= direction[felt].mean()
+            if float(direction @ g) < 0.0:
+                return direction
+        return g / -(self._smoothness * self._weight or 1.0)
 
     def _step(self, direction: FloatArray, slope: float) -> bool:
         """To b + t·direction with a t that keeps the rules, by bisection; False if none does."""
@@ -110,9 +109,9 @@ class Intercept:
     def _go_to(self, b: FloatArray) -> None:
         self._workers.apply("shift", b)
         self.b = b
-        self._look()
+        self._evaluate()
 
-    def _look(self) -> None:
+    def _evaluate(self) -> None:
         reply = require_finite(self._workers.sum("balance"), "the objective or its gradient")
         self.objective, self.inner, self._weight = (float(number) for number in reply[:3])
         self._gradient = reply[3:]

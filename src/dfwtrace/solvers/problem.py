@@ -139,7 +139,6 @@ class Problem:
         return self
 
     def close(self) -> None:
-        """Let the workers go."""
         self.workers.close()
 
     def prepare_run(self, radius: float, seed: int) -> None:

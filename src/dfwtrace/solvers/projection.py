@@ -107,8 +107,7 @@ def as_orthonormal(image: FloatArray, factor: FloatArray) -> FloatArray:
     """The image of an orthonormal basis of a factor's columns, which may depend on each other."""
     values, vectors = np.linalg.eigh(factor.T @ factor)
     kept = values > 1e-10 * values.max(initial=0.0)
-    basis: FloatArray = (image @ vectors[:, kept]) / np.sqrt(values[kept])
-    return basis
+    return np.asarray((image @ vectors[:, kept]) / np.sqrt(values[kept]))
 
 
 def outside_span(
