@@ -52,8 +52,7 @@ class GolubKahan:
         self._dimension = start.size if dimension is None else dimension
         self._left, self._right = _Basis(), _Basis()
         self._right.append(start / np.linalg.norm(start))
-        self.alphas: list[float] = []
-        self.betas: list[float] = []
+        self.alphas, self.betas = list[float](), list[float]()
         self.exhausted = False  # an invariant subspace has been found: nothing is left to add
 
     def run(self, steps: int) -> GolubKahan:

@@ -220,9 +220,8 @@ class LowRankMatrix:
             return NotImplemented
         if self.shape != other.shape:
             raise ValueError(f"Shapes {self.shape} and {other.shape} do not agree.")
-        return LowRankMatrix(
-            np.hstack([self.U, other.U]), np.append(self.s, other.s), np.hstack([self.V, other.V])
-        )
+        U, V = np.hstack([self.U, other.U]), np.hstack([self.V, other.V])
+        return LowRankMatrix(U, np.append(self.s, other.s), V)
 
     def __sub__(self, other: LowRankMatrix) -> LowRankMatrix:
         return self + -other if isinstance(other, LowRankMatrix) else NotImplemented

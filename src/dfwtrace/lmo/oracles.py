@@ -178,34 +178,30 @@ class IterativeOracle:
     """`Power` or `Lanczos` within one run, with what it has seen so far."""
 
     def __init__(self, lmo: Power, setting: Setting) -> None:
-        self._lmo, self._setting = lmo, setting
-        self._previous: FloatArray | None = None
+        self._lmo = lmo
+        self._previous: FloatArray | None = None  # the last epoch's v, if the next starts there
         self.seen = PowerRun(setting, setting.constants()) if lmo.needs else PowerRun(setting)
 
     def __call__(self, gradient: GradientOperator, t: int) -> Pair:
-        pair = self._lmo.iterate(gradient, t, self._start(gradient, t), self.seen)
-        if pair is None:  # G v₀ = 0: a start that is not random may lie in the kernel of G ≠ 0
-            pair = self._lmo.iterate(gradient, t, self._setting.random_start(t), self.seen)
+        setting, start, pair = self.seen.setting, self._lmo.start, None
+        v = self._previous
+        if start == "sva":
+            v = _averaged_pair(gradient, setting.seed, _SIGNS[0])[1]
+        if v is not None and v.any():
+            pair = self._lmo.iterate(gradient, t, v, self.seen)
+        if pair is None:  # also if v lies in the kernel of G ≠ 0
+            pair = self._lmo.iterate(gradient, t, setting.random_start(t), self.seen)
         if pair is None:
             return zero_pair(gradient.shape)
-        self._previous = pair.v
-        if self._lmo.start == "random":  # other starts are known only after the update
-            gradient.expected = self._setting.seed, t + 1
+        if start == "random":  # other starts are known only after the update
+            gradient.expected = setting.seed, t + 1
+        elif start == "previous":
+            self._previous = pair.v
         return pair
-
-    def _start(self, gradient: GradientOperator, t: int) -> FloatArray:
-        """v₀: the last epoch's result, the shards' average, or drawn from the common seed."""
-        if self._lmo.start == "previous" and self._previous is not None:
-            return self._previous
-        if self._lmo.start == "sva":
-            v = _averaged_pair(gradient, self._setting.seed, _SIGNS[0])[1]
-            if v.any():
-                return v
-        return self._setting.random_start(t)
 
     def memory(self) -> Memory:
         return {
-            "start": self._previous if self._lmo.start == "previous" else None,
+            "start": self._previous,
             "ratios": list(self.seen.ratios),
             "constants": self.seen.constants if self._lmo.needs else None,
         }

@@ -243,8 +243,7 @@ class TheoremLog(TheoremLinear):
 
     Parameters
     ----------
-    delta : float, default=1.0
-    lipschitz, curvature, radius, m : float, optional
+    delta, lipschitz, curvature, radius, m : float, optional
         These as for `TheoremLinear`.
     beta : float, optional
         Upper bound of σ₂/σ₁. Without it, the largest ratio observed over the last epochs is taken.

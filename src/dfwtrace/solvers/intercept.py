@@ -90,13 +90,10 @@ class Intercept:
         for _ in range(_TRIES):
             self._go_to(b + t * direction)
             left, rise = float(direction @ self._gradient), self.objective - before
+            beyond = left > 0.0 and rise > _ENOUGH * t * slope
             if left < _LEFT * slope and rise < rounding / -32.0:  # else its slope is noise
                 least = t
-            elif (
-                left > 0.0
-                and rise > _ENOUGH * t * slope
-                and (rise > rounding or left > -_LITTLE * slope)
-            ):
+            elif beyond and (rise > rounding or left > -_LITTLE * slope):
                 most = t
             else:
                 self._memory.remember(t * direction, self._gradient - gradient)

@@ -57,7 +57,6 @@ class Runner:
         self._history = History()
         self._certificate: Certificate | None = None
         self._n_certificates = 0
-        # Certificates use W's factors.
         self._deflates = self.solver.deflates and self.problem.summary is None
         self._lower_bound = -math.inf  # max over certified W of F(W) - gap: F* is not below it
         self._rounding = 0.0  # the largest allowance for it in a certificate so far
