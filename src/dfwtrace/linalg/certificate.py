@@ -24,10 +24,8 @@ FAILURE_PROBABILITY = 1e-9  # of the bound otherwise, over the random start
 
 _SLACK = 1e-10  # over σ₁² in the Cholesky test: far above its rounding, far below any gap
 _DIRECT = 2000  # up to this size the eigenvalue is found directly
-_LANCZOS_STEPS_AT_ONCE = 8
-_LANCZOS_MOST_STEPS = 200
-_SUBSPACE_ITERATIONS = 6
-_SPARE_VECTORS = 8
+_LANCZOS_STEPS_AT_ONCE, _LANCZOS_MOST_STEPS = 8, 200
+_SUBSPACE_ITERATIONS, _SPARE_VECTORS = 6, 8
 
 
 @dataclass(frozen=True)

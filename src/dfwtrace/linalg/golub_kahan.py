@@ -40,9 +40,8 @@ class Pair(NamedTuple):
 class GolubKahan:
     """GᵀU_k = V_{k+1} B_kᵀ with orthonormal U_k, V_{k+1} and bidiagonal B_k, grown step by step.
 
-    Every vector is orthogonalised twice against all earlier ones, so that the short recurrence's
-    loss of orthogonality (and with it, copies of converged values) never arises. `start` is the
-    first right vector, `dimension` that of the space which right vectors stay in, m by default.
+    Every vector is orthogonalised twice against all earlier ones, so no copies of converged values
+    arise. `start` is the first right vector, `dimension` that of the space of right vectors.
     """
 
     def __init__(

@@ -200,11 +200,8 @@ class IterativeOracle:
         return pair
 
     def memory(self) -> Memory:
-        return {
-            "start": self._previous,
-            "ratios": list(self.seen.ratios),
-            "constants": self.seen.constants if self._lmo.needs else None,
-        }
+        constants = self.seen.constants if self._lmo.needs else None
+        return {"start": self._previous, "ratios": list(self.seen.ratios), "constants": constants}
 
     def restore(self, memory: Memory) -> None:
         self._previous = memory["start"]

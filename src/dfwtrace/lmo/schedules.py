@@ -16,8 +16,7 @@ from dfwtrace.linalg.golub_kahan import uniform_on_sphere
 from dfwtrace.validation import check_count, check_positive, describe
 
 # σ₂/σ₁ that the logarithmic bound assumes until it has been observed, and never exceeds.
-_BETA_AT_FIRST = 0.9
-_BETA_AT_MOST = 0.99
+_BETA_AT_FIRST, _BETA_AT_MOST = 0.9, 0.99
 
 
 class Constants(NamedTuple):
@@ -33,8 +32,7 @@ class Constants(NamedTuple):
     curvature: float = nan
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """What an oracle may know of a run.
 
     Attributes

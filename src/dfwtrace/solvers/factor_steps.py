@@ -24,13 +24,11 @@ from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.solvers.problem import Problem, Tangent
 
 _ENOUGH = 1e-4  # a step must lower F by this share of what its slope promises (Armijo's rule)
-# The shortest share of a step that is tried, and of one that nothing is known of.
-_SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10
+_SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10  # share of a step that is tried, and of the first one
 # The first step goes by the curvature, or this many times as far as the one before if F has curved
 # downwards there, but at most this share of ‖x‖.
 _FURTHER, _FARTHEST = 10.0, 0.1
-# Directions of the features that are looked at, and products with H that find them.
-_DIRECTIONS, _PRODUCTS = 12, 3
+_DIRECTIONS, _PRODUCTS = 12, 3  # of the features, and products with H that find them
 _STEEPEST = 1e3  # largest ratio of the steepest to the least steep of them
 # The constraint's own curvature is the same along all columns; so is this share of the largest.
 _EVEN = 0.1
@@ -89,18 +87,17 @@ def trimmed(x: FloatArray, gradient: FloatArray, shape: tuple[int, int], mass: f
     # A rotation of the columns of A and B together changes neither W nor any length. Sorted by
     # ½(‖a‖² + ‖b‖²), the last are dropped up to a `mass` of that, which is at least what W loses in
     # trace norm, times q; but not those along which F falls as they grow.
-    d, m = shape
-    rank = (x.size - 1) // (d + m)
-    stacked = x[:-1].reshape(d + m, rank)
+    rows = sum(shape)
+    stacked = x[:-1].reshape(rows, -1)
     values, turn = np.linalg.eigh(stacked.T @ stacked)
-    slopes = np.einsum("ij,ij->j", stacked @ turn, gradient[:-1].reshape(d + m, rank) @ turn)
+    slopes = np.einsum("ij,ij->j", stacked @ turn, gradient[:-1].reshape(rows, -1) @ turn)
     growing = (slopes < 0.0) & (values > _ROUNDING * values[-1])
     dropped = (np.cumsum(0.5 * values) < mass) & ~growing
     dropped[-1] = False
     turn = turn[:, ~dropped]
 
     def change(vector: FloatArray) -> FloatArray:
-        columns = vector[:-1].reshape(d + m, rank) @ turn
+        columns = vector[:-1].reshape(rows, -1) @ turn
         return np.concatenate([columns.ravel(), vector[-1:]])
 
     return change

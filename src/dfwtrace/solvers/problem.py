@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.data.rows import Facts
 from dfwtrace.engines import Engine, LocalWorkers, Workers
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
-from dfwtrace.linalg.golub_kahan import GolubKahan, Product
+from dfwtrace.linalg.golub_kahan import GolubKahan
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.lmo import Constants
@@ -25,8 +24,7 @@ from dfwtrace.tasks import Centre, ShardProgram, Summary, Task
 from dfwtrace.tasks.planning import Plan
 from dfwtrace.validation import require_finite
 
-# Lanczos steps for σ₁ of the gradient and of the curvature: bounds, so they need not be tight.
-_CONSTANTS_STEPS = 12
+_CONSTANTS_STEPS = 12  # of Golub-Kahan: bounds of the constants need not be tight
 
 
 class Value(NamedTuple):
@@ -85,8 +83,8 @@ class Problem:
     gradient: GradientOperator = field(init=False)
 
     def __post_init__(self) -> None:
-        facts: Facts = self.rows.facts
-        self.shape = facts.shape
+        facts = self.rows.facts
+        self.shape: tuple[int, int] = facts.shape
         self.precision = self.task.precision(facts.dtype)
         self.digests: Sequence[FloatArray] = ()
         self.summary: Summary | None = None
@@ -248,12 +246,11 @@ class Problem:
         # With ∇²F ⪯ I ⊗ H ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
         # σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
         rng = np.random.default_rng([self.seed, 0xC0])
-
-        def bound(times: Product, transpose_times: Product, size: int) -> float:
+        (d, m), G, H = self.shape, self.gradient, partial(self.workers.sum, "curvature_product")
+        bounds = []
+        for times, transpose_times, size in ((H, H, d), (G.times, G.transpose_times, m)):
             process = GolubKahan(times, transpose_times, rng.standard_normal(size))
-            return process.run(_CONSTANTS_STEPS).upper_bound(FAILURE_PROBABILITY)
-
-        G, H = self.gradient, partial(self.workers.sum, "curvature_product")
-        largest = bound(H, H, self.shape[0])
-        lipschitz = bound(G.times, G.transpose_times, self.shape[1]) + 2.0 * largest * self.radius
+            bounds.append(process.run(_CONSTANTS_STEPS).upper_bound(FAILURE_PROBABILITY))
+        largest, here = bounds
+        lipschitz = here + 2.0 * largest * self.radius
         return Constants(lipschitz, 4.0 * largest * self.radius * self.radius)

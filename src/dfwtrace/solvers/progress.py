@@ -15,8 +15,7 @@ from rich.table import Column
 from dfwtrace.result import Record
 from dfwtrace.solvers.solver import StoppingCriteria
 
-#: Called with the record of each epoch.
-Show = Callable[[Record], None]
+Show = Callable[[Record], None]  # called with the record of each epoch
 #: Titles of the bars to come; for a caller that knows how many runs there will be.
 titles: ContextVar[Iterator[str]] = ContextVar("titles")
 

@@ -43,9 +43,7 @@ class ProjectedStep(NamedTuple):
     W: LowRankMatrix
     slope: float
     squared: float
-    #: A direction of the view was cut off, or there are no more: a sign, not a proof, that the view
-    #: holds all that the projection needs.
-    complete: bool
+    complete: bool  # the view held all that the projection needs: a sign, not a proof
     spare: FloatArray  # right singular vectors cut off, the nearest to the threshold first
 
 
@@ -71,29 +69,27 @@ class View:
         squares, left = np.linalg.eigh(M.T @ M)
         s, left = np.sqrt(np.maximum(squares[::-1], 0.0)), left[:, ::-1]
         s[s <= 1e-7 * s[0]] = 0.0  # roots of rounding errors, which would raise the threshold
-        images = M @ left
-        step = self._of_rank(s.size, s, left, images)
+        image = M @ left
+        step = self._of_rank(s.size, s, left, image)
         # What is promised is ⟨G, W - W⁺⟩ - ½L‖W⁺ - W‖² = ½L(‖G/L‖² - ‖W⁺ - M‖²).
         promised = -step.slope - 0.5 * lipschitz * step.squared
         enough = sufficient_rank(s, self.radius, 2.0 * (1.0 - self.share) * promised / lipschitz)
         if enough < step.W.rank:
-            step = self._of_rank(enough, s, left, images)
+            step = self._of_rank(enough, s, left, image)
         self._steps[lipschitz] = step
         return step
 
-    def _of_rank(
-        self, k: int, s: FloatArray, left: FloatArray, images: FloatArray
-    ) -> ProjectedStep:
+    def _of_rank(self, k: int, s: FloatArray, left: FloatArray, image: FloatArray) -> ProjectedStep:
         """The projection of the part of M that its first k singular values make up."""
         values = np.zeros_like(s)
         values[:k] = onto_simplex(s[:k], self.radius)
         kept = values > 0.0
-        complete = not kept[-1] or s.size >= min(images.shape[0], self.Q.shape[0])
-        values, V = values[kept], images[:, kept] / s[kept]
+        complete = not kept[-1] or s.size >= min(image.shape[0], self.Q.shape[0])
+        values, V = values[kept], image[:, kept] / s[kept]
         W = LowRankMatrix(self.Q @ left[:, kept], values, V)
         change = (V * values) @ left[:, kept].T - self.w
         slope, squared = float(np.vdot(self.g, change)), float(np.vdot(change, change))
-        return ProjectedStep(W, slope, squared, bool(complete), images[:, ~kept])
+        return ProjectedStep(W, slope, squared, bool(complete), image[:, ~kept])
 
 
 def spectral_norm(T: FloatArray) -> float:

@@ -163,8 +163,7 @@ class Runner:
         if iterate.epoch < self._certify_from:
             return iterate.gap_estimate <= self._certify_below
         # A bound from products may be loose by a tenth of tol.
-        share = 0.9 if self._deflates else 1.0
-        return not iterate.gap_estimate > share * self._tol
+        return not iterate.gap_estimate > (0.9 if self._deflates else 1.0) * self._tol
 
     def _certify(self) -> Certificate:
         self._n_certificates = k = self._n_certificates + 1

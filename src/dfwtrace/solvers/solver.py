@@ -1,4 +1,4 @@
-"""What a solver is, when a run of it ends, and the two solvers by name."""
+"""The two solvers, by name, and when a run ends."""
 
 from __future__ import annotations
 

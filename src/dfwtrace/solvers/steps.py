@@ -28,8 +28,7 @@ class Line:
         return slope, curvature
 
 
-#: t ↦ γ, given by the user.
-Rule = Callable[[int], float]
+Rule = Callable[[int], float]  # t ↦ γ, given by the user
 
 
 class Step(Protocol):
