@@ -34,9 +34,9 @@ _BALANCED = 1e-9
 class Intercept:
     """The present b, and the rounds that keep it at its best."""
 
-    def __init__(self, workers: Workers, centre: Centre, smoothness: float, precision: float):
-        self._workers, self._precision = workers, precision
-        self._smoothness = smoothness  # largest curvature of a row's loss: the first step's length
+    def __init__(self, workers: Workers, centre: Centre, curvature: float, rounding: float) -> None:
+        self._workers, self._precision = workers, rounding
+        self._smoothness = curvature  # the largest of a row's loss: gives the first step's length
         self.centre = centre.x  # the mean of the rows, which X is centred at: b hardly moves with W
         self._memory = LBFGS(centre.y.size)
         self._gradient, self._weight = np.zeros(centre.y.size), 0.0
