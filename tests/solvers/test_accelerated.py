@@ -13,8 +13,8 @@ from tests.truth import true_gap, value_and_gradient
 
 from dfwtrace import LowRankMatrix
 from dfwtrace.solvers import Iterate, Problem, Start
-from dfwtrace.solvers.accelerated import _Descent, accelerated
-from dfwtrace.solvers.ball import evaluate_at
+from dfwtrace.solvers.accelerated import Descent
+from dfwtrace.solvers.factor_steps import evaluate_at
 
 Array = npt.NDArray[Any]
 RADII = [0.05, 1.0, 4.0, 100.0]
@@ -29,6 +29,11 @@ TARGETS: dict[str, Any] = {
 Run = Callable[..., tuple[Problem, list[Iterate]]]
 
 
+def iterates_from(problem: Problem, W: LowRankMatrix, epochs: int) -> list[Iterate]:
+    start = Start(W, problem.begin(W), epochs)
+    return list(Descent(problem, start).iterates(start))
+
+
 @pytest.fixture
 def run(problem_of: Callable[..., Problem]) -> Run:
     def iterate(
@@ -41,7 +46,7 @@ def run(problem_of: Callable[..., Problem]) -> Run:
     ) -> tuple[Problem, list[Iterate]]:
         problem = problem_of(name, features, TARGETS[name], radius=radius, representation=form)
         W = LowRankMatrix.zeros((D, M)) if start is None else start
-        return problem, list(accelerated(problem, Start(W, problem.begin(W), epochs)))
+        return problem, iterates_from(problem, W, epochs)
 
     return iterate
 
@@ -117,7 +122,7 @@ def test_the_optimum_at_zero_is_reached_from_elsewhere(problem_of: Callable[...,
     eye = np.eye(M)
     problem = problem_of("least squares", eye, np.zeros((M, M)), radius=float(M))
     start = LowRankMatrix(eye, np.ones(M), eye)
-    last = list(accelerated(problem, Start(start, problem.begin(start), 20)))[-1]
+    last = iterates_from(problem, start, 20)[-1]
     assert last.objective <= 1e-25
     assert last.W.trace_norm <= 1e-12
 
@@ -139,7 +144,7 @@ def test_a_gap_that_falls_slowly_is_progress(run: Run) -> None:
     """Within F's rounding error, one per cent a step is progress; none at all is not."""
     problem, iterates = run("multinomial", 5.0, epochs=5)
     W = iterates[-1].W
-    descent = _Descent(problem, Start(W, problem.begin(W), epochs=250))
+    descent = Descent(problem, Start(W, problem.begin(W), epochs=250))
     point = evaluate_at(problem, W)
     descent._accept(point, 0.0)
 

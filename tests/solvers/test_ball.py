@@ -13,7 +13,7 @@ from tests.truth import value_and_gradient
 
 from dfwtrace import LowRankMatrix
 from dfwtrace.solvers import Problem
-from dfwtrace.solvers.ball import evaluate, evaluate_at, trimmed
+from dfwtrace.solvers.factor_steps import evaluate, evaluate_at, trimmed
 
 Array = npt.NDArray[np.float64]
 N, D, M, RADIUS = 25, 6, 4, 2.5

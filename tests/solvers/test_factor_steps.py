@@ -10,8 +10,7 @@ import pytest
 from tests.problems import TASKS
 
 from dfwtrace.solvers import Problem
-from dfwtrace.solvers.ball import BallPoint, evaluate
-from dfwtrace.solvers.factor_steps import FactorSteps
+from dfwtrace.solvers.factor_steps import BallPoint, FactorSteps, evaluate
 
 N, D, M, RANK, RADIUS = 25, 6, 4, 2, 2.5
 

@@ -24,10 +24,8 @@ FAILURE_PROBABILITY = 1e-9  # of the bound otherwise, over the random start
 
 _SLACK = 1e-10  # over σ₁² in the Cholesky test: far above its rounding, far below any gap
 _DIRECT = 2000  # up to this size the eigenvalue is found directly
-_LANCZOS_STEPS_AT_ONCE = 8
-_LANCZOS_MOST_STEPS = 200
-_SUBSPACE_ITERATIONS = 6
-_SPARE_VECTORS = 8
+_LANCZOS_STEPS_AT_ONCE, _LANCZOS_MOST_STEPS = 8, 200
+_SUBSPACE_ITERATIONS, _SPARE_VECTORS = 6, 8
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,10 @@ def certify(
 ) -> Certificate:
     """Bound F(W) - F* from above by ⟨W, G⟩ + μ σ₁(G), where `inner` is ⟨W, G⟩.
 
-    `near` spans about the same space as the leading right singular vectors of G, as W's right
-    factors do at the optimum: if it has few columns, a bound from products is faster. The bound
-    holds for any `near`. `precision` is the relative rounding error of the arithmetic and `scale`
-    the size of F that it acted on: what rounding may have taken from the gap is added to it.
-    Lanczos stops when the gap could not fall by more than a tenth of itself or of `wanted`.
+    The bound holds for any `near`, and if that spans about the space of G's leading right singular
+    vectors, as few factors of W may do, it is faster from products. What rounding may have taken
+    from the gap is added: `precision` is the relative error of arithmetic on numbers of size
+    `scale`. Lanczos stops when the gap could not fall by a tenth of itself or of `wanted`.
     """
     d, m = gradient.shape
     few = near is not None and 4 * (near.shape[1] + _SPARE_VECTORS) < min(d, m)
@@ -99,24 +96,18 @@ def dense_bound(G: FloatArray) -> float:
     p = M.shape[0]
     if p > 2:
         try:
-            estimate = _largest_eigenvalue(M)
-            bound = estimate * (1.0 + _SLACK)
+            if p <= _DIRECT:  # at the optimum many are equal, with which ARPACK takes its time
+                largest = eigvalsh(M, subset_by_index=[p - 1, p - 1], check_finite=False)
+            else:
+                start = np.random.default_rng(0).standard_normal(p)
+                largest = eigsh(M, k=1, v0=start, return_eigenvectors=False)
+            bound = float(largest[0]) * (1.0 + _SLACK)
             M[np.diag_indices(p)] -= bound
             cholesky(np.negative(M, out=M), lower=True, overwrite_a=True, check_finite=False)
             return scale * float(np.sqrt(bound))
         except (ArpackError, LinAlgError):
             pass  # ARPACK missed the largest value, or found none: the full SVD cannot
-    largest = float(np.linalg.svd(G, compute_uv=False)[0])
-    return scale * largest * (1.0 + _SLACK)
-
-
-def _largest_eigenvalue(M: FloatArray) -> float:
-    """Of a symmetric matrix. At the optimum many are equal, with which ARPACK takes its time."""
-    p = M.shape[0]
-    if p <= _DIRECT:
-        return float(eigvalsh(M, subset_by_index=[p - 1, p - 1], check_finite=False)[0])
-    start = np.random.default_rng(0).standard_normal(p)
-    return float(eigsh(M, k=1, v0=start, return_eigenvectors=False)[0])
+    return scale * float(np.linalg.svd(G, compute_uv=False)[0]) * (1.0 + _SLACK)
 
 
 def _leading(

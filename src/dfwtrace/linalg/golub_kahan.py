@@ -22,6 +22,12 @@ def uniform_on_sphere(m: int, seed: int, t: int) -> FloatArray:
     return v / np.linalg.norm(v)
 
 
+def unit(vector: FloatArray) -> tuple[FloatArray, float]:
+    """The vector at length one, and the length that it had; zero stays zero."""
+    length = require_finite(float(np.linalg.norm(vector)), "the length of the gradient")
+    return (vector / length if length > 0.0 else vector), length
+
+
 class Pair(NamedTuple):
     """Unit vectors u, v with uᵀGv = σ = ‖Gᵀu‖, and the pairs of products that it took."""
 
@@ -34,47 +40,39 @@ class Pair(NamedTuple):
 class GolubKahan:
     """GᵀU_k = V_{k+1} B_kᵀ with orthonormal U_k, V_{k+1} and bidiagonal B_k, grown step by step.
 
-    Every vector is orthogonalised twice against all earlier ones, so that the short recurrence's
-    loss of orthogonality (and with it, copies of converged values) never arises. `start` is the
-    first right vector, `dimension` that of the space which right vectors stay in, m by default.
+    Every vector is orthogonalised twice against all earlier ones, so no copies of converged values
+    arise. `start` is the first right vector, `dimension` that of the space of right vectors.
     """
 
     def __init__(
         self, matvec: Product, rmatvec: Product, start: FloatArray, dimension: int | None = None
     ) -> None:
         self._matvec, self._rmatvec = matvec, rmatvec
-        self._left: _Basis | None = None  # its length is known with the first product
         self._dimension = start.size if dimension is None else dimension
-        self._right = _Basis(start.size)
+        self._left, self._right = _Basis(), _Basis()
         self._right.append(start / np.linalg.norm(start))
-        self.alphas: list[float] = []
-        self.betas: list[float] = []
+        self.alphas, self.betas = list[float](), list[float]()
         self.exhausted = False  # an invariant subspace has been found: nothing is left to add
 
     def run(self, steps: int) -> GolubKahan:
         """Take up to `steps` further steps, two products each."""
         for _ in range(steps):
-            if not self.exhausted:
-                self._step()
+            if self.exhausted:
+                break
+            scale = max(self.alphas + self.betas, default=0.0)
+            u, alpha = self._left.orthogonalise(self._matvec(self._right.vectors[:, -1]))
+            if alpha <= 4 * _EPS * scale or alpha == 0.0:
+                self.exhausted = True
+                break
+            v, beta = self._right.orthogonalise(self._rmatvec(u))
+            self._left.append(u)
+            self.alphas.append(alpha)
+            if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == self._dimension:
+                self.exhausted, beta = True, 0.0
+            else:
+                self._right.append(v)
+            self.betas.append(beta)
         return self
-
-    def _step(self) -> None:
-        scale = max(self.alphas + self.betas, default=0.0)
-        product = self._matvec(self._right.vectors[:, -1])
-        if self._left is None:
-            self._left = _Basis(product.size)
-        u, alpha = self._left.orthogonalise(product)
-        if alpha <= 4 * _EPS * scale or alpha == 0.0:
-            self.exhausted = True
-            return
-        v, beta = self._right.orthogonalise(self._rmatvec(u))
-        self._left.append(u)
-        self.alphas.append(alpha)
-        if beta <= 4 * _EPS * max(scale, alpha) or self._right.count == self._dimension:
-            self.exhausted, beta = True, 0.0
-        else:
-            self._right.append(v)
-        self.betas.append(beta)
 
     @property
     def steps(self) -> int:
@@ -89,8 +87,6 @@ class GolubKahan:
 
     def top_pair(self) -> Pair:
         """The best pair in the spaces built so far; there is none for a zero operator."""
-        if self._left is None or not self.alphas:
-            raise ValueError("a zero operator has no top pair.")
         X, singular, Yt = np.linalg.svd(self._bidiagonal(), full_matrices=False)
         u, v = self._left.vectors @ X[:, 0], self._right.vectors @ Yt[0]
         return Pair(u / np.linalg.norm(u), v / np.linalg.norm(v), float(singular[0]), self.steps)
@@ -106,17 +102,22 @@ class GolubKahan:
 
         The next right vector is p_k(GᵀG) v₁ for the Lanczos polynomial p_k, and has length one. So
         |p_k(σ₁²)| · |⟨v₁, y₁⟩| ≤ 1, where y₁ is the top right singular vector, and for v₁ uniform
-        on the sphere of Rᵐ, |⟨v₁, y₁⟩| < δ with at most the given probability (see
-        `_smallest_component`). Otherwise σ₁² is at most the t above all zeros of p_k where
-        p_k(t) = 1/δ (Hochstenbach, Probabilistic upper bounds for the matrix two-norm, 2013).
+        on the sphere of Rᵐ, |⟨v₁, y₁⟩| < δ with at most the given probability. Otherwise σ₁² is at
+        most the t above all zeros of p_k where p_k(t) = 1/δ (Hochstenbach, Probabilistic upper
+        bounds for the matrix two-norm, 2013).
         """
-        if self.steps == 0 and not self.exhausted:
-            raise ValueError("nothing is known of the operator before the first step.")
         largest = float(self.singular_values()[0])
         m = self._dimension
         if self.exhausted or largest == 0.0 or m == 1:
             return largest * (1.0 + 64 * _EPS)
-        target = -float(np.log(_smallest_component(m, failure_probability)))
+        # P(|x| < δ) of a component x is (2/π) arcsin δ for m = 2. For m ≥ 3 it is at most 2cδ: the
+        # density is at most that at 0, c = Γ(m/2)/(√π Γ((m-1)/2)).
+        if m == 2:
+            delta = float(np.sin(0.5 * np.pi * failure_probability))
+        else:
+            log_density = lgamma(m / 2) - lgamma((m - 1) / 2) - 0.5 * np.log(np.pi)
+            delta = failure_probability / (2.0 * float(np.exp(log_density)))
+        target = -float(np.log(delta))
         alphas, betas = np.array(self.alphas) / largest, np.array(self.betas) / largest
         diagonal = alphas**2 + np.concatenate([[0.0], betas[:-1] ** 2])
         off_diagonal = alphas * betas
@@ -143,23 +144,11 @@ class GolubKahan:
         return largest * float(np.sqrt(root)) * (1.0 + 64 * _EPS)
 
 
-def _smallest_component(m: int, probability: float) -> float:
-    """δ such that one component of a uniform unit vector of Rᵐ is below δ with this probability.
-
-    For m ≥ 3 its density is at most that at 0, c = Γ(m/2)/(√π Γ((m-1)/2)), so P(|x| < δ) ≤ 2cδ;
-    for m = 2 it is (2/π) arcsin δ.
-    """
-    if m == 2:
-        return float(np.sin(0.5 * np.pi * probability))
-    log_density = lgamma(m / 2) - lgamma((m - 1) / 2) - 0.5 * np.log(np.pi)
-    return probability / (2.0 * float(np.exp(log_density)))
-
-
 class _Basis:
     """Orthonormal vectors, as the growing columns of one array."""
 
-    def __init__(self, length: int) -> None:
-        self._columns = np.empty((length, 8), order="F")
+    def __init__(self) -> None:
+        self._columns = np.empty((1, 0))  # their length is known with the first vector
         self.count = 0
 
     @property
@@ -168,7 +157,7 @@ class _Basis:
 
     def append(self, vector: FloatArray) -> None:
         if self.count == self._columns.shape[1]:
-            grown = np.empty((self._columns.shape[0], 2 * self.count), order="F")
+            grown = np.empty((vector.size, max(8, 2 * self.count)), order="F")
             grown[:, : self.count] = self._columns
             self._columns = grown
         self._columns[:, self.count] = vector
@@ -178,5 +167,4 @@ class _Basis:
         """The vector's part outside the basis, as a unit vector and its length."""
         for _ in range(2 if self.count else 0):
             vector = vector - self.vectors @ (self.vectors.T @ vector)
-        length = require_finite(float(np.linalg.norm(vector)), "the length of the gradient")
-        return (vector / length if length > 0.0 else vector), length
+        return unit(vector)

@@ -12,28 +12,22 @@ from dfwtrace.validation import require_finite
 
 
 class Shards(Protocol):
-    """Shards somewhere, which evaluate a method by name."""
+    """Shards somewhere, which evaluate a method by name: `dfwtrace.engines.Workers`."""
 
-    @property
-    def shard_rows(self) -> list[int]:
-        """Number of rows of each shard."""
+    shard_rows: list[int]
 
-    def sum(self, method: str, *args: Array | float) -> FloatArray:
-        """Sum of the replies of all shards."""
+    def sum(self, method: str, *args: Array | float) -> FloatArray: ...
 
-    def gather(self, method: str, *args: Array | float) -> list[FloatArray]:
-        """Replies of all shards, in their order."""
+    def gather(self, method: str, *args: Array | float) -> list[FloatArray]: ...
 
 
 class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class is untyped
-    """∇F(W) = Σ_j ∇F_j(W), of shape (d, m). One product is one broadcast and one sum.
-
-    Vectors and blocks of vectors go through the same rounds: ``G @ v``, ``G @ V``, ``G.T @ u``.
-    """
+    """∇F(W) = Σ_j ∇F_j(W), of shape (d, m). One product is one broadcast and one sum."""
 
     def __init__(self, shape: tuple[int, int], workers: Shards) -> None:
         super().__init__(np.dtype(np.float64), shape)
         self.workers = workers
+        # Seed and t if the next update is followed by the product with epoch t's v₀.
         self.expected: tuple[int, int] | None = None
 
     def times(self, V: FloatArray) -> FloatArray:
@@ -43,10 +37,6 @@ class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class i
     def transpose_times(self, U: FloatArray) -> FloatArray:
         """Gᵀ U for a vector or a block."""
         return require_finite(self.workers.sum("rmatvec", U), "the gradient")
-
-    def expect(self, seed: int, t: int) -> None:
-        """Announce that the next update is followed by the product with epoch t's v₀."""
-        self.expected = (seed, t)
 
     def gather(self) -> FloatArray:
         """The dense d×m gradient: N·d·m numbers in one round."""

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from dfwtrace._typing import Array, FloatArray, Matrix
 from dfwtrace.validation import check_count
 
-DENSE_LIMIT_BYTES = 1 << 30  # `to_dense` refuses to build more unless asked to
 _SMALLEST_SCALE = 1e-100  # below it the common scale is folded into the weights, before underflow
 
 
@@ -70,19 +70,16 @@ class LowRankMatrix:
     # NumPy must leave `X @ W` to __rmatmul__ instead of making an object array of W.
     __array_ufunc__ = None
 
-    def __init__(self, U: Any, s: Any, V: Any) -> None:
-        U, V = (_floating(factor) for factor in (U, V))
-        weights = np.asarray(s, dtype=np.float64)
-        if U.ndim != 2 or V.ndim != 2 or weights.ndim != 1:
+    def __init__(self, U: ArrayLike, s: ArrayLike, V: ArrayLike) -> None:
+        left, weights, right = _floating(U), np.asarray(s, dtype=np.float64), _floating(V)
+        if (left.ndim, weights.ndim, right.ndim) != (2, 1, 2):
             raise ValueError("U and V must have two dimensions and s one.")
-        if not U.shape[1] == weights.size == V.shape[1]:
-            raise ValueError(
-                f"U, s and V must agree on the rank, but have {U.shape[1]}, {weights.size} "
-                f"and {V.shape[1]} columns."
-            )
+        ranks = left.shape[1], weights.size, right.shape[1]
+        if len(set(ranks)) > 1:
+            raise ValueError(f"U, s and V must agree on the rank, but have {ranks} columns.")
         if np.any(weights < 0):
-            U = U * np.where(weights < 0, -1.0, 1.0).astype(U.dtype)
-        self._factors = _Columns(U, np.abs(weights), V, capacity=weights.size)
+            left = left * np.where(weights < 0, -1.0, 1.0).astype(left.dtype)
+        self._factors = _Columns(left, np.abs(weights), right, capacity=weights.size)
         self._rank, self._scale = weights.size, 1.0
 
     def parts(self) -> tuple[Array, FloatArray, Array, float]:
@@ -97,7 +94,7 @@ class LowRankMatrix:
         return matrix
 
     @classmethod
-    def zeros(cls, shape: tuple[int, int], dtype: Any = np.float64) -> LowRankMatrix:
+    def zeros(cls, shape: tuple[int, int], dtype: DTypeLike = np.float64) -> LowRankMatrix:
         """The zero matrix, of rank 0."""
         d, m = shape
         return cls(np.empty((d, 0), dtype), np.empty(0), np.empty((m, 0), dtype))
@@ -149,8 +146,6 @@ class LowRankMatrix:
 
     def _orthogonalise(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Thin SVD through two thin QRs: O((d + m) r²), nothing of size d×m."""
-        if self._rank == 0:
-            return self.U.astype(np.float64), np.empty(0), self.V.astype(np.float64)
         Q_u, R_u = np.linalg.qr(self.U.astype(np.float64))
         Q_v, R_v = np.linalg.qr(self.V.astype(np.float64))
         A, singular, Bt = np.linalg.svd((R_u * self.s) @ R_v.T, full_matrices=False)
@@ -184,14 +179,12 @@ class LowRankMatrix:
         """
         if not 0.0 <= tol < 1.0:
             raise ValueError(f"tol must be at least 0 and below 1, got {tol}.")
-        if max_rank is not None:
-            max_rank = check_count("max_rank", max_rank, 0)
+        most = self.rank if max_rank is None else check_count("max_rank", max_rank, 0)
         U, singular, V = self._orthogonalise()
         tails = np.cumsum(singular[::-1])[::-1]  # tails[k] = mass of all values from the k-th on
         total = tails[0] if singular.size else 0.0
         noise = np.finfo(np.float64).eps * max(self.shape)
-        keep = int(np.count_nonzero(tails > max(tol, noise) * total))
-        keep = keep if max_rank is None else min(keep, max_rank)
+        keep = min(most, int(np.count_nonzero(tails > max(tol, noise) * total)))
         kept = singular[:keep]
         # Rounding may lengthen W by an ulp or two; ‖W‖_* ≤ Σ s_i ‖u_i‖ ‖v_i‖ holds without an SVD.
         bound = float(self.s @ (np.linalg.norm(self.U, axis=0) * np.linalg.norm(self.V, axis=0)))
@@ -199,7 +192,7 @@ class LowRankMatrix:
             kept = kept * (bound / kept.sum())
         return LowRankMatrix(U[:, :keep], kept, V[:, :keep])
 
-    def to_dense(self, max_bytes: int | None = DENSE_LIMIT_BYTES) -> Array:
+    def to_dense(self, max_bytes: int | None = 1 << 30) -> Array:
         """The d×m array, if it takes at most `max_bytes` (None: whatever it takes)."""
         d, m = self.shape
         size = d * m * self._factors.U.dtype.itemsize
@@ -227,9 +220,8 @@ class LowRankMatrix:
             return NotImplemented
         if self.shape != other.shape:
             raise ValueError(f"Shapes {self.shape} and {other.shape} do not agree.")
-        return LowRankMatrix(
-            np.hstack([self.U, other.U]), np.append(self.s, other.s), np.hstack([self.V, other.V])
-        )
+        U, V = np.hstack([self.U, other.U]), np.hstack([self.V, other.V])
+        return LowRankMatrix(U, np.append(self.s, other.s), V)
 
     def __sub__(self, other: LowRankMatrix) -> LowRankMatrix:
         return self + -other if isinstance(other, LowRankMatrix) else NotImplemented
@@ -245,10 +237,9 @@ class LowRankMatrix:
     def __neg__(self) -> LowRankMatrix:
         return self * -1.0
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Only the columns in use, not the room left for more; the scale apart, for the same bits.
-        U, weights, V, scale = self.parts()
-        return LowRankMatrix.from_parts, (np.array(U), weights, np.array(V), scale)
+        return LowRankMatrix.from_parts, self.parts()
 
     def __repr__(self) -> str:
         d, m = self.shape
@@ -276,7 +267,7 @@ class _Columns:
         return columns
 
 
-def _floating(factor: Any) -> Array:
+def _floating(factor: ArrayLike) -> Array:
     array = np.asarray(factor)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"U and V must hold real numbers, got values of {array.dtype}.")

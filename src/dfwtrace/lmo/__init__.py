@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from dfwtrace.lmo.baselines import SVA, Naive
-from dfwtrace.lmo.power import Lanczos, Power
+from dfwtrace.lmo.oracles import LMO, SVA, Lanczos, Naive, Oracle, Power, RememberingOracle
 from dfwtrace.lmo.schedules import (
     Adaptive,
     Constant,
+    Constants,
     Linear,
     Log,
     Schedule,
+    Setting,
     TheoremLinear,
     TheoremLog,
 )
-from dfwtrace.lmo.setting import LMO, Constants, Oracle, RememberingOracle, Setting
 from dfwtrace.validation import describe
 
 # fmt: off
@@ -26,16 +23,6 @@ __all__ = [
     "resolve",
 ]
 # fmt: on
-
-_BY_NAME: dict[str, Callable[[float], LMO]] = {
-    "power-1": lambda log_factor: Power(Constant(1)),
-    "power-2": lambda log_factor: Power(Constant(2)),
-    "power-log": lambda log_factor: Power(Log(log_factor)),
-    "power-linear": lambda log_factor: Power(Linear()),
-    "naive": lambda log_factor: Naive(),
-    "sva": lambda log_factor: SVA(),
-    "lanczos": lambda log_factor: Lanczos(),
-}
 
 
 def resolve(lmo: str | LMO, log_factor: float = 1.0) -> LMO:
@@ -57,12 +44,18 @@ def resolve(lmo: str | LMO, log_factor: float = 1.0) -> LMO:
     Power(schedule=Constant(k=2), start='random')
     """
     if isinstance(lmo, str):
-        if lmo not in _BY_NAME:
-            raise ValueError(f"lmo must be one of {', '.join(_BY_NAME)}, got {describe(lmo)}.")
-        return _BY_NAME[lmo](log_factor)
-    checked: Any = lmo
-    if isinstance(lmo, type) or not callable(getattr(checked, "begin", None)):
-        raise TypeError(
-            f"lmo must be a name or an object such as lmo.Power(), got {describe(lmo)}."
-        )
+        by_name: dict[str, LMO] = {
+            "power-1": Power(Constant(1)),
+            "power-2": Power(Constant(2)),
+            "power-log": Power(Log(log_factor)),
+            "power-linear": Power(Linear()),
+            "naive": Naive(),
+            "sva": SVA(),
+            "lanczos": Lanczos(),
+        }
+        if lmo not in by_name:
+            raise ValueError(f"lmo must be one of {', '.join(by_name)}, got {describe(lmo)}.")
+        return by_name[lmo]
+    if isinstance(lmo, type) or not callable(getattr(lmo, "begin", None)):
+        raise TypeError(f"lmo must be a name or an object like lmo.Power(), got {describe(lmo)}.")
     return lmo

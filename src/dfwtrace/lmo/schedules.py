@@ -5,17 +5,55 @@ With γ = 2/(t+2), an error of ½ δ γ C_F in every subproblem gives F(W_t) - F
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil, floor, log, nan
+from typing import NamedTuple
 
-from dfwtrace.lmo.setting import Constants, Setting
+from dfwtrace._typing import FloatArray
+from dfwtrace.linalg.golub_kahan import uniform_on_sphere
 from dfwtrace.validation import check_count, check_positive, describe
 
 # σ₂/σ₁ that the logarithmic bound assumes until it has been observed, and never exceeds.
-_BETA_AT_FIRST = 0.9
-_BETA_AT_MOST = 0.99
+_BETA_AT_FIRST, _BETA_AT_MOST = 0.9, 0.99
+
+
+class Constants(NamedTuple):
+    """The constants in the theorem.
+
+    Attributes
+    ----------
+    lipschitz, curvature : float
+        L ≥ σ₁(∇F(W)) over the ball, and C_F.
+    """
+
+    lipschitz: float = nan
+    curvature: float = nan
+
+
+class Setting(NamedTuple):
+    """What an oracle may know of a run.
+
+    Attributes
+    ----------
+    radius : float
+        μ.
+    shape : (d, m)
+    seed : int
+        The seed that all workers share.
+    constants : callable
+        Bounds the theorem's constants, in a few rounds.
+    """
+
+    radius: float
+    shape: tuple[int, int]
+    seed: int
+    constants: Callable[[], Constants]
+
+    def random_start(self, t: int) -> FloatArray:
+        """v₀ of epoch t: uniform on the unit sphere of Rᵐ, the same wherever it is drawn."""
+        return uniform_on_sphere(self.shape[1], self.seed, t)
 
 
 @dataclass
@@ -23,13 +61,13 @@ class PowerRun:
     """What has been seen so far: the values σ of this epoch's iterations, recent ratios σ₂/σ₁."""
 
     setting: Setting
-    constants: Constants | None = None
+    constants: Constants = field(default_factory=Constants)
     sigmas: list[float] = field(default_factory=list)
     ratios: deque[float] = field(default_factory=lambda: deque(maxlen=10))
 
 
-class Schedule(ABC):
-    """A rule for the number of power iterations.
+class Schedule:
+    """A rule for the number of power iterations: a subclass has `iterations` or `enough`.
 
     Examples
     --------
@@ -40,35 +78,28 @@ class Schedule(ABC):
     @property
     def needs_constants(self) -> bool:
         """Whether constants of the theorem are not given, and must be bounded from the data."""
-        return False
+        return any(name in vars(self) and vars(self)[name] is None for name in Constants._fields)
 
     @property
     def observes_ratio(self) -> bool:
         """Whether σ₂/σ₁ is to be observed."""
         return False
 
-    @abstractmethod
+    def iterations(self, t: int, run: PowerRun) -> int:
+        """K(t) ≥ 1, where it is known before epoch t begins."""
+        raise NotImplementedError
+
     def enough(self, t: int, k: int, run: PowerRun) -> bool:
         """Whether epoch t may stop after k iterations."""
+        return k >= self.iterations(t, run)
 
     def mean_iterations(self, epochs: int) -> float:
         """Mean of K(t) over the epochs, or a guess of it, for the cost model."""
         return 5.0
 
 
-class FixedSchedule(Schedule):
-    """A rule that knows K(t) before epoch t begins."""
-
-    @abstractmethod
-    def iterations(self, t: int, run: PowerRun) -> int:
-        """K(t) ≥ 1."""
-
-    def enough(self, t: int, k: int, run: PowerRun) -> bool:
-        return k >= self.iterations(t, run)
-
-
 @dataclass(frozen=True)
-class Constant(FixedSchedule):
+class Constant(Schedule):
     """K(t) = k: converges to a neighbourhood that shrinks as k grows.
 
     Parameters
@@ -93,8 +124,17 @@ class Constant(FixedSchedule):
         return float(self.k)
 
 
+class _Positive(Schedule):
+    """A rule whose parameters are positive numbers, where they are given."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None:
+                check_positive(name, value)
+
+
 @dataclass(frozen=True)
-class Log(FixedSchedule):
+class Log(_Positive):
     """K(t) = ⌊1 + c·log t⌋, to base 10 by default, as in the paper's experiments.
 
     Parameters
@@ -114,8 +154,8 @@ class Log(FixedSchedule):
     base: float = 10.0
 
     def __post_init__(self) -> None:
-        check_positive("factor", self.factor)
-        if check_positive("base", self.base) <= 1:
+        super().__post_init__()
+        if self.base <= 1:
             raise ValueError(f"base must be above 1, got {describe(self.base)}.")
 
     def iterations(self, t: int, run: PowerRun) -> int:
@@ -128,7 +168,7 @@ class Log(FixedSchedule):
 
 
 @dataclass(frozen=True)
-class Linear(FixedSchedule):
+class Linear(_Positive):
     """K(t) = ⌊1 + c·t⌋, the O(t) of the theorem with any slope.
 
     Parameters
@@ -144,9 +184,6 @@ class Linear(FixedSchedule):
 
     slope: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("slope", self.slope)
-
     def iterations(self, t: int, run: PowerRun) -> int:
         return floor(1.0 + self.slope * t)
 
@@ -155,7 +192,7 @@ class Linear(FixedSchedule):
 
 
 @dataclass(frozen=True)
-class TheoremLinear(FixedSchedule):
+class TheoremLinear(_Positive):
     """K(t) = 1 + ⌈μ L (t+2) ln m / (δ C_F)⌉, enough in expectation for any spectrum.
 
     Parameters
@@ -164,10 +201,8 @@ class TheoremLinear(FixedSchedule):
         δ in the bound 2 C_F (1+δ)/(t+2).
     lipschitz, curvature : float, optional
         L ≥ σ₁(∇F(W)) over the ball, and C_F; bounded from the data by default.
-    radius : float, optional
-        μ; the run's by default.
-    m : int, optional
-        Number of columns of W; the run's by default.
+    radius, m : float and int, optional
+        μ, and the number of columns of W; the run's by default.
 
     Examples
     --------
@@ -181,21 +216,10 @@ class TheoremLinear(FixedSchedule):
     radius: float | None = None
     m: int | None = None
 
-    def __post_init__(self) -> None:
-        check_positive("delta", self.delta)
-        for name in ("lipschitz", "curvature", "radius", "m"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
-
-    @property
-    def needs_constants(self) -> bool:
-        return self.lipschitz is None or self.curvature is None
-
     def difficulty(self, t: int, run: PowerRun) -> float:
         """μL(t+2)/(δ C_F) = μL / (½ δ γ C_F): 1 / the relative accuracy that epoch t needs."""
-        bounds = run.constants or Constants(nan, nan)  # see needs_constants
-        lipschitz = self.lipschitz or bounds.lipschitz
-        curvature = self.curvature or bounds.curvature
+        lipschitz = self.lipschitz or run.constants.lipschitz
+        curvature = self.curvature or run.constants.curvature
         radius = self.radius or run.setting.radius
         return radius * lipschitz * (t + 2) / (self.delta * curvature)
 
@@ -217,9 +241,7 @@ class TheoremLog(TheoremLinear):
 
     Parameters
     ----------
-    delta : float, default=1.0
-    lipschitz, curvature, radius : float, optional
-    m : int, optional
+    delta, lipschitz, curvature, radius, m : float, optional
         These as for `TheoremLinear`.
     beta : float, optional
         Upper bound of σ₂/σ₁. Without it, the largest ratio observed over the last epochs is taken.
@@ -234,7 +256,7 @@ class TheoremLog(TheoremLinear):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beta is not None and check_positive("beta", self.beta) >= 1:
+        if self.beta is not None and self.beta >= 1:
             raise ValueError(f"beta must be below 1, got {describe(self.beta)}.")
 
     @property
@@ -251,7 +273,7 @@ class TheoremLog(TheoremLinear):
 
 
 @dataclass(frozen=True)
-class Adaptive(Schedule):
+class Adaptive(_Positive):
     """Iterate until μ(σ₁ - σ) is at most ½ δ γ C_F, with the error σ₁ - σ estimated.
 
     The increments of σ fall at a rate that itself rises towards (σ₂/σ₁)⁴, so the sum of those to
@@ -275,18 +297,8 @@ class Adaptive(Schedule):
     delta: float = 1.0
     curvature: float | None = None
 
-    def __post_init__(self) -> None:
-        check_positive("delta", self.delta)
-        if self.curvature is not None:
-            check_positive("curvature", self.curvature)
-
-    @property
-    def needs_constants(self) -> bool:
-        return self.curvature is None
-
     def enough(self, t: int, k: int, run: PowerRun) -> bool:
-        bounds = run.constants or Constants(nan, nan)  # see needs_constants
-        curvature = self.curvature or bounds.curvature
+        curvature = self.curvature or run.constants.curvature
         accuracy = self.delta * curvature / (t + 2) / run.setting.radius  # ½ δ γ C_F / μ
         sigma = run.sigmas[-1]
         if sigma * log(max(run.setting.shape[1], 2)) / k <= accuracy:

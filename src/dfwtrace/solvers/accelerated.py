@@ -2,8 +2,8 @@
 
 A projected gradient step finds directions that W does not have yet and cuts off those that it no
 longer needs; it is fast where F is curved about as much in all directions. Where it is not, L-BFGS
-is faster, on F as a function of x = (A, B, z), from which every W of the ball comes (see `ball`);
-but it cannot leave the span of W's factors. So there are phases of both.
+is faster, on F as a function of x = (A, B, z), from which every W of the ball comes (see
+`factor_steps`); but it cannot leave the span of W's factors. So there are phases of both.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from dfwtrace._typing import Memory
-from dfwtrace.solvers.ball import BallPoint, evaluate, evaluate_at, trimmed
-from dfwtrace.solvers.factor_steps import FactorSteps
+from dfwtrace.solvers.factor_steps import BallPoint, FactorSteps, evaluate, evaluate_at, trimmed
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Tangent, Value
-from dfwtrace.solvers.projection import ProjectedStep, View, norm_on, outside_span
+from dfwtrace.solvers.projection import View, as_orthonormal, outside_span, spectral_norm
 
 _EXTRA = 8  # directions explored beyond those of W, and a quarter of W's rank
 # A projected step leaves out directions as long as it keeps this share of what it promises: far
@@ -35,13 +34,7 @@ _STEEPEST = 1e12  # a projected step gives up when L would have to grow by this 
 _PATIENCE = 40  # it ends after these steps within F's rounding error, if the gap does not fall
 
 
-def accelerated(problem: Problem, start: Start) -> Iterator[Iterate]:
-    """Yield W_1, W_2, … from the start; end early if nothing lowers F beyond its rounding error."""
-    # A memory is read here, and not with the first step: a checkpoint may lack something.
-    return _Descent(problem, start).iterates(start)
-
-
-class _Descent:
+class Descent:
     """Where the run is, and the steps from there."""
 
     # What a resumed run must know, beside W and the value there.
@@ -70,6 +63,7 @@ class _Descent:
             self._restore(start.memory)
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
+        """Yield W_1, W_2, …; end early if nothing lowers F beyond its rounding error."""
         W = start.W
         if start.memory is None and W.rank:
             self._accept(evaluate_at(self._problem, W), 0.0, orthonormal=True)
@@ -128,18 +122,15 @@ class _Descent:
         """⟨W, G⟩ + μσ: a lower bound of the certified gap, since σ is one of σ₁(G)."""
         return self._value.inner + self._problem.radius * self._sigma
 
-    # Exploring
-
     def _exploration_due(self) -> bool:
         reached = self._gap <= self._target < self._explored_gap
-        last_chance = self._without_progress == _PATIENCE
-        due = last_chance or self._since_exploration >= self._wait
+        due = self._since_exploration >= self._wait or self._without_progress == _PATIENCE
         return reached or due or self._gap <= 0.1 * self._explored_gap
 
     def _better_project(self, view: View) -> bool:
         """Whether a projected step promises more than the last quasi-Newton steps gave, each."""
         # Or if most of the gap comes from directions that W lacks, and they are not too many.
-        step = self._projected(view)
+        step = view.step(self._lipschitz)
         self._spare = step.spare  # so that explorations add up to a subspace iteration
         promised = -step.slope - 0.5 * self._lipschitz * step.squared
         given = (self._explored_objective - self._value.objective) / max(1, self._since_exploration)
@@ -155,7 +146,7 @@ class _Descent:
 
     def _lacks(self, view: View) -> bool:
         """Whether most of the gap comes from directions that W's factors do not have."""
-        missing = self._problem.radius * (view.sigma - self._sigma)
+        missing = self._problem.radius * (spectral_norm(view.g) - self._sigma)
         return missing > 0.5 * max(self._gap, self._target)
 
     def _explore(self) -> View:
@@ -163,7 +154,7 @@ class _Descent:
         extra = _EXTRA + self._W.rank // 4
         while True:
             view = self._view(extra)
-            if self._projected(view).complete or extra > self._W.rank + _EXTRA:
+            if view.step(self._lipschitz).complete or extra > self._W.rank + _EXTRA:
                 return view
             extra *= 2
 
@@ -194,7 +185,7 @@ class _Descent:
             added = Q[:, W.rank :]
             Q = np.hstack([W.U, added])
             g = np.hstack([point.tangent.transposed, gradient.transpose_times(added)])
-        return View(Q, (W.V * W.s) @ (W.U.T @ Q), g)
+        return View(Q, (W.V * W.s) @ (W.U.T @ Q), g, self._problem.radius, _SHARE)
 
     def _trim(self, gained: float) -> None:
         """Drop columns of A and B that make up so little of W that the gap hardly changes."""
@@ -215,14 +206,8 @@ class _Descent:
         if tried.tangent.objective > point.tangent.objective + allowed:
             self._problem.restart(self._W)
             return
-        self._steps.change(change)
+        self._steps.lbfgs = self._steps.lbfgs.map(change)
         self._accept(tried, self._gamma)
-
-    # Steps
-
-    def _projected(self, view: View) -> ProjectedStep:
-        """The projection of W - G/L, but for directions that it gains little from."""
-        return view.step(self._lipschitz, self._problem.radius, _SHARE)
 
     def _projected_step(self, view: View) -> bool:
         """W⁺, the projection of W - G/L, with L large enough for F(W⁺) to be well below F(W)."""
@@ -232,7 +217,7 @@ class _Descent:
         lacked = self._lacks(view)
         least = 0.0 if lacked else self._noise
         while True:
-            step = self._projected(view)
+            step = view.step(self._lipschitz)
             if -step.slope <= least or self._lipschitz > _STEEPEST * first:
                 self._lipschitz, self._projecting, self._last_gain = first, False, np.inf
                 self._explored_objective, self._since_exploration = known, 0
@@ -276,7 +261,7 @@ class _Descent:
         self._W, self._gamma, self._orthonormal = point.W, gamma, orthonormal
         self._value = Value(point.tangent.objective, point.tangent.inner)
         # σ₁ of the gradient within the span of W's factors comes with every evaluation.
-        self._sigma = norm_on(point.tangent.products, point.W.V)
+        self._sigma = spectral_norm(as_orthonormal(point.tangent.products, point.W.V))
         gap = max(self._gap, 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap

@@ -1,4 +1,7 @@
-"""Quasi-Newton steps in W's factors: L-BFGS on F as a function of x = (A, B, z), see `ball`.
+"""Steps in W's factors: L-BFGS on F as a function of x = (A, B, z), W = 2μ ABᵀ/(‖A‖² + ‖B‖² + z²).
+
+‖ABᵀ‖_* ≤ ½(‖A‖² + ‖B‖²), so any x gives a W with ‖W‖_* ≤ μ; and every such W of rank r comes from
+factors with r columns: A = U√s, B = V√s, z² = 2(μ - Σs). So x may move without a constraint.
 
 L-BFGS, which knows the last few steps only, is slow where F is curved unevenly; relative to a
 metric that knows how curved F is, about, it is not. With ∇²F ≈ c·(I ⊗ H) and W = ABᵀ, changing A by
@@ -10,27 +13,94 @@ metric of scaled gradient descent (Tong, Ma and Chi, 2021).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.solvers.ball import BallPoint, blocks, evaluate
+from dfwtrace.linalg.golub_kahan import Product
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.lbfgs import LBFGS
-from dfwtrace.solvers.problem import Problem
+from dfwtrace.solvers.problem import Problem, Tangent
 
 _ENOUGH = 1e-4  # a step must lower F by this share of what its slope promises (Armijo's rule)
-# The shortest share of a step that is tried, and of one that nothing is known of.
-_SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10
+_SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10  # share of a step that is tried, and of the first one
 # The first step goes by the curvature, or this many times as far as the one before if F has curved
 # downwards there, but at most this share of ‖x‖.
 _FURTHER, _FARTHEST = 10.0, 0.1
-# Directions of the features that are looked at, and products with H that find them.
-_DIRECTIONS, _PRODUCTS = 12, 3
+_DIRECTIONS, _PRODUCTS = 12, 3  # of the features, and products with H that find them
 _STEEPEST = 1e3  # largest ratio of the steepest to the least steep of them
 # The constraint's own curvature is the same along all columns; so is this share of the largest.
 _EVEN = 0.1
+_ROUNDING = 1e-14  # columns shorter than this, squared and relative, are rounding errors
+
+
+class BallPoint(NamedTuple):
+    """A point x = (A, B, z), its W, and F there with its gradient in x."""
+
+    x: FloatArray
+    W: LowRankMatrix
+    tangent: Tangent
+    gradient: FloatArray
+
+
+def blocks(x: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, FloatArray]:
+    """The part of A and that of B in a vector of the coordinates (A, B, z)."""
+    d, m = shape
+    rank = (x.size - 1) // (d + m)
+    return x[: d * rank].reshape(d, rank), x[d * rank : -1].reshape(m, rank)
+
+
+def evaluate_at(problem: Problem, W: LowRankMatrix) -> BallPoint:
+    """F at a W with orthonormal factors, and the gradient in x = (U√s, V√s, √(2(μ - Σs)))."""
+    tangent = problem.tangent(W)
+    roots = np.sqrt(W.s)
+    slack = np.sqrt(max(0.0, 2.0 * (problem.radius - float(W.s.sum()))))
+    x = np.concatenate([(W.U * roots).ravel(), (W.V * roots).ravel(), [slack]])
+    # With B = V√s and A = U√s: G B = (G V)√s and Gᵀ A = (Gᵀ U)√s.
+    sides = tangent.products * roots, tangent.transposed * roots
+    return BallPoint(x, W, tangent, _gradient(x, problem.radius, tangent.inner, *sides))
+
+
+def evaluate(problem: Problem, x: FloatArray) -> BallPoint:
+    """F at the W of x, and the gradient in x."""
+    q = float(x @ x) / (2.0 * problem.radius)
+    A, B = blocks(x, problem.shape)
+    W = LowRankMatrix(A / q, np.ones(A.shape[1]), B)
+    tangent = problem.tangent(W)
+    sides = tangent.products, q * tangent.transposed
+    return BallPoint(x, W, tangent, _gradient(x, problem.radius, tangent.inner, *sides))
+
+
+def _gradient(x: FloatArray, radius: float, inner: float, *sides: FloatArray) -> FloatArray:
+    """The gradient in x from the sides G B and Gᵀ A."""
+    # With q = ‖x‖²/2μ and W = ABᵀ/q: ∇_A F = (G B - ⟨W, G⟩ A/μ)/q, ∇_B F = (Gᵀ A - ⟨W, G⟩ B/μ)/q
+    # and ∇_z F = -⟨W, G⟩ z/(μ q).
+    gradient = np.concatenate([*(side.ravel() for side in sides), [0.0]])
+    gradient -= (inner / radius) * x
+    gradient /= float(x @ x) / (2.0 * radius)
+    return gradient
+
+
+def trimmed(x: FloatArray, gradient: FloatArray, shape: tuple[int, int], mass: float) -> Product:
+    """Coordinates with fewer columns: a map for x, and for differences of x and of gradients."""
+    # A rotation of the columns of A and B together changes neither W nor any length. Sorted by
+    # ½(‖a‖² + ‖b‖²), the last are dropped up to a `mass` of that, which is at least what W loses in
+    # trace norm, times q; but not those along which F falls as they grow.
+    rows = sum(shape)
+    stacked = x[:-1].reshape(rows, -1)
+    values, turn = np.linalg.eigh(stacked.T @ stacked)
+    slopes = np.einsum("ij,ij->j", stacked @ turn, gradient[:-1].reshape(rows, -1) @ turn)
+    growing = (slopes < 0.0) & (values > _ROUNDING * values[-1])
+    dropped = (np.cumsum(0.5 * values) < mass) & ~growing
+    dropped[-1] = False
+    turn = turn[:, ~dropped]
+
+    def change(vector: FloatArray) -> FloatArray:
+        columns = vector[:-1].reshape(rows, -1) @ turn
+        return np.concatenate([columns.ravel(), vector[-1:]])
+
+    return change
 
 
 class FactorSteps:
@@ -38,25 +108,21 @@ class FactorSteps:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._pairs = LBFGS(0)
+        self.lbfgs = LBFGS(0)
         self._reach = 1.0  # of the first step
         self._stiff: Stiffness | None = None  # not known before the first step
 
     def memory(self) -> Memory:
-        return {"pairs": self._pairs.memory(), "reach": self._reach, "stiff": self._stiff}
+        return {"pairs": self.lbfgs.memory(), "reach": self._reach, "stiff": self._stiff}
 
     def restore(self, memory: Memory) -> None:
-        self._pairs.restore(memory["pairs"])
+        self.lbfgs.restore(memory["pairs"])
         self._reach = memory["reach"]
         self._stiff = None if memory["stiff"] is None else Stiffness(*memory["stiff"])
 
     def begin_at(self, point: BallPoint) -> None:
         """Forget the steps: they were of another place."""
-        self._pairs, self._reach = LBFGS(point.x.size), 1.0
-
-    def change(self, change: Callable[[FloatArray], FloatArray]) -> None:
-        """Go on in other coordinates."""
-        self._pairs = self._pairs.map(change)
+        self.lbfgs, self._reach = LBFGS(point.x.size), 1.0
 
     def take(
         self, point: BallPoint, lipschitz: float, noise: float
@@ -72,9 +138,9 @@ class FactorSteps:
             # Where rounding hides whether F falls, its slope decides (Hager and Zhang, 2005).
             level = rise <= noise and float(direction @ tried.gradient) <= -0.8 * slope
             if rise <= _ENOUGH * t * slope or level:
-                self._pairs.remember(tried.x - point.x, tried.gradient - point.gradient)
+                self.lbfgs.remember(tried.x - point.x, tried.gradient - point.gradient)
                 # F is not convex in x, and a step where it curves downwards says nothing.
-                self._reach = min(_FURTHER * self._reach, 1e10) if self._pairs.empty else 1.0
+                self._reach = 1.0 if self.lbfgs.pairs else min(_FURTHER * self._reach, 1e10)
                 return tried, t
             t *= min(0.5, max(0.1, -slope * t / (2.0 * (rise - slope * t))))
         return None
@@ -84,14 +150,14 @@ class FactorSteps:
         if self._stiff is None:
             self._stiff = stiffness(self._problem)
         x, g = point.x, point.gradient
-        metric = Metric(x, self._problem.shape, self._stiff)
-        direction = self._pairs.direction(g, metric.inverse)
+        inverse = inverse_metric(x, self._problem.shape, self._stiff)
+        direction = self.lbfgs.direction(g, inverse)
         if direction is not None:
             return direction, _SHORTEST
         # W = ABᵀ/q, so a curvature L in W is one of L/q² in A and B, times the metric. Seen in a
         # stiff direction, L makes the step too short, and the next one makes up for it.
         q = float(x @ x) / (2.0 * self._problem.radius)
-        direction = metric.inverse(g) * (-self._reach * q * q / lipschitz)
+        direction = inverse(g) * (-self._reach * q * q / lipschitz)
         length, farthest = float(np.linalg.norm(direction)), _FARTHEST * float(np.linalg.norm(x))
         return direction * (farthest / max(length, farthest)), _SHORTEST_FIRST
 
@@ -112,7 +178,7 @@ def stiffness(problem: Problem) -> Stiffness:
     start = np.random.default_rng([problem.seed, 0x57F]).standard_normal((d, min(d, _DIRECTIONS)))
     for _ in range(_PRODUCTS):
         Q = np.linalg.qr(start).Q
-        start = problem.curvature_times(Q)
+        start = problem.workers.sum("curvature_product", Q)
         if not np.isfinite(start).all():
             return even  # it would only have helped
     values, turn = np.linalg.eigh(Q.T @ start)
@@ -120,25 +186,21 @@ def stiffness(problem: Problem) -> Stiffness:
     return Stiffness(Q @ turn, np.maximum(values / least, 1.0) - 1.0) if least > 0.0 else even
 
 
-class Metric:
-    """The metric at x = (A, B, z), up to a factor."""
+def inverse_metric(x: FloatArray, shape: tuple[int, int], stiff: Stiffness) -> Product:
+    """The inverse of the metric at x = (A, B, z), up to a factor, to be multiplied by a vector."""
+    (E, excess), (A, B) = stiff, blocks(x, shape)
+    along_A = E.T @ A
+    of_A, turn_A = np.linalg.eigh(B.T @ B)
+    of_B, turn_B = np.linalg.eigh(A.T @ A + (along_A.T * excess) @ along_A)
+    even = _EVEN * float(of_A[-1])
 
-    def __init__(self, x: FloatArray, shape: tuple[int, int], stiff: Stiffness) -> None:
-        self._shape, self._stiff = shape, stiff
-        A, B = blocks(x, shape)
-        along = stiff.directions.T @ A
-        self._of_A, self._turn_A = np.linalg.eigh(B.T @ B)
-        self._of_B, self._turn_B = np.linalg.eigh(A.T @ A + (along.T * stiff.excess) @ along)
-        self._even = _EVEN * float(self._of_A[-1])
-
-    def inverse(self, g: FloatArray) -> FloatArray:
-        """Its inverse, times g."""
-        (E, excess), even = self._stiff, self._even
-        of_A, of_B = blocks(g, self._shape)
-        left = of_A @ self._turn_A
-        along, plain = E.T @ left, self._of_A + even
-        steep = self._of_A * (1.0 + excess)[:, None] + even
-        left = (left / plain + E @ (along / steep - along / plain)) @ self._turn_A.T
-        right = (of_B @ self._turn_B / (self._of_B + even)) @ self._turn_B.T
-        slack = g[-1:] / (float(self._of_A.mean()) + even)
+    def inverse(g: FloatArray) -> FloatArray:
+        left, right = blocks(g, shape)
+        left = left @ turn_A
+        along, plain, steep = E.T @ left, of_A + even, of_A * (1.0 + excess)[:, None] + even
+        left = (left / plain + E @ (along / steep - along / plain)) @ turn_A.T
+        right = (right @ turn_B / (of_B + even)) @ turn_B.T
+        slack = g[-1:] / (float(of_A.mean()) + even)
         return np.concatenate([left.ravel(), right.ravel(), slack])
+
+    return inverse

@@ -19,8 +19,9 @@ def frank_wolfe(problem: Problem, start: Start, oracle: Oracle, step: Step) -> I
     """Yield W_1, W_2, … from the start; end early if ∇F = 0."""
     W, (_, inner) = start.W, start.value
     for t in range(start.first, start.epochs):
-        with problem.counted_for_oracle():
-            u, v, sigma, iterations = oracle(problem.gradient, t)  # lines 4-10: σ ≈ σ₁(∇F(W_t))
+        problem.workers.count_for_oracle(True)  # as the paper's table does
+        u, v, sigma, iterations = oracle(problem.gradient, t)  # lines 4-10: σ ≈ σ₁(∇F(W_t))
+        problem.workers.count_for_oracle(False)
         if sigma == 0.0:
             return
         atom = RankOne(-problem.radius, u, v)

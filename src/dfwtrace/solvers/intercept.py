@@ -12,14 +12,14 @@ import numpy as np
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.engines import Workers
 from dfwtrace.solvers.lbfgs import LBFGS
+from dfwtrace.tasks import Centre
 from dfwtrace.validation import require_finite
 
 _STEPS, _TRIES = 200, 60  # steps for one W at the most, and tries for one step
-# A step must leave at most the first share of its slope (Wolfe's rule): where probabilities are all
-# but 0 and 1, F is nearly linear in b, and only steps that continue until its slope changes tell
-# anything of its curvature. One that goes beyond the lowest F, where the slope is positive, must
-# lower F by the second share of what the slope promised (Armijo's rule), or leave at most the third
-# of the slope where rounding hides whether it did.
+# A step must leave at most the first share of its slope (Wolfe's rule): F may be almost linear in
+# b, and its curvature is seen only where its slope changes. One beyond the lowest F must lower F by
+# the second share of what the slope promised (Armijo's rule), or, where rounding hides whether it
+# did, leave at most the third of the slope.
 _LEFT, _ENOUGH, _LITTLE = 0.9, 1e-4, 0.5
 # b is good enough when another step would lower F by less than this share of its rounding error,
 # or of F itself: a certified gap of 1e-8·F is then off by a thousandth of it at the most.
@@ -32,18 +32,15 @@ _BALANCED = 1e-9
 
 
 class Intercept:
-    """The present b, of length `width`, and the rounds that keep it at its best."""
+    """The present b, and the rounds that keep it at its best."""
 
-    def __init__(
-        self, workers: Workers, centre: FloatArray, width: int, smoothness: float, precision: float
-    ) -> None:
-        self._workers, self._precision = workers, precision
-        self._smoothness = smoothness  # largest curvature of a row's loss: the first step's length
-        self.centre = centre  # the mean of the rows, which X is centred at: b hardly moves with W
-        self._memory = LBFGS(width)
-        self._gradient = np.zeros(width)
-        self._weight = 0.0
-        self.b: FloatArray = np.zeros(width)
+    def __init__(self, workers: Workers, centre: Centre, curvature: float, rounding: float) -> None:
+        self._workers, self._precision = workers, rounding
+        self._smoothness = curvature  # the largest of a row's loss: gives the first step's length
+        self.centre = centre.x  # the mean of the rows, which X is centred at: b hardly moves with W
+        self._memory = LBFGS(centre.y.size)
+        self._gradient, self._weight = np.zeros(centre.y.size), 0.0
+        self.b: FloatArray = np.zeros(centre.y.size)
         self.objective = self.inner = 0.0  # F and ⟨W, ∇F⟩ at the present W and b
 
     def memory(self) -> Memory:
@@ -58,34 +55,33 @@ class Intercept:
 
     def settle(self) -> None:
         """Move b to its best for the W where the shards' states are."""
-        self._look()
+        self._evaluate()
         enough = max(_SHARE_OF_ROUNDING * self._precision, _SHARE_OF_OBJECTIVE)
         for _ in range(_STEPS):
-            direction = self._quasi_newton_direction()
-            if direction is None or float(direction @ self._gradient) >= 0.0:
-                direction = self._gradient / -(self._smoothness * self._weight or 1.0)
+            direction = self._direction()
             slope = float(direction @ self._gradient)
             if -slope <= enough * abs(self.objective):
                 return
             if not self._step(direction, slope):
-                if self._memory.empty:
+                if not self._memory.pairs:
                     return
                 self._memory = LBFGS(self.b.size)  # what it knew was of another place
 
-    def _quasi_newton_direction(self) -> FloatArray | None:
-        """Without what F does not feel, where a step by the curvature goes anywhere."""
+    def _direction(self) -> FloatArray:
+        """That of L-BFGS, without what F does not feel, where its steps go anywhere; or -∇F."""
         g = self._gradient
         direction = self._memory.direction(g)
-        if direction is None:
-            return None
-        felt = np.abs(g) > _NOTHING * self._weight
-        direction = np.where(felt, direction, 0.0)
-        if felt.any() and abs(g.sum()) <= _BALANCED * np.abs(g).sum():
-            direction[felt] -= direction[felt].mean()
-        return direction
+        if direction is not None:
+            felt = np.abs(g) > _NOTHING * self._weight
+            direction = np.where(felt, direction, 0.0)
+            if felt.any() and abs(g.sum()) <= _BALANCED * np.abs(g).sum():
+                direction[felt] -= direction[felt].mean()
+            if float(direction @ g) < 0.0:
+                return direction
+        return g / -(self._smoothness * self._weight or 1.0)
 
     def _step(self, direction: FloatArray, slope: float) -> bool:
-        """To b + t·direction with a t that keeps the rules, by bisection; False if none is."""
+        """To b + t·direction with a t that keeps the rules, by bisection; False if none does."""
         # The slopes decide where they can, since large scores make F's rounding error large: F is
         # convex, so it has fallen wherever its slope is still negative.
         b, before, gradient = self.b, self.objective, self._gradient
@@ -94,13 +90,10 @@ class Intercept:
         for _ in range(_TRIES):
             self._go_to(b + t * direction)
             left, rise = float(direction @ self._gradient), self.objective - before
+            beyond = left > 0.0 and rise > _ENOUGH * t * slope
             if left < _LEFT * slope and rise < rounding / -32.0:  # else its slope is noise
                 least = t
-            elif (
-                left > 0.0
-                and rise > _ENOUGH * t * slope
-                and (rise > rounding or left > -_LITTLE * slope)
-            ):
+            elif beyond and (rise > rounding or left > -_LITTLE * slope):
                 most = t
             else:
                 self._memory.remember(t * direction, self._gradient - gradient)
@@ -113,9 +106,9 @@ class Intercept:
     def _go_to(self, b: FloatArray) -> None:
         self._workers.apply("shift", b)
         self.b = b
-        self._look()
+        self._evaluate()
 
-    def _look(self) -> None:
+    def _evaluate(self) -> None:
         reply = require_finite(self._workers.sum("balance"), "the objective or its gradient")
         self.objective, self.inner, self._weight = (float(number) for number in reply[:3])
         self._gradient = reply[3:]

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.data.rows import Facts
 from dfwtrace.engines import Engine, LocalWorkers, Workers
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
 from dfwtrace.linalg.golub_kahan import GolubKahan
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.lmo import Constants, Setting
+from dfwtrace.lmo import Constants
 from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.solvers.steps import Line
 from dfwtrace.tasks import Centre, ShardProgram, Summary, Task
 from dfwtrace.tasks.planning import Plan
 from dfwtrace.validation import require_finite
 
-# Lanczos steps for σ₁ of the gradient and of the curvature: bounds, so they need not be tight.
-_CONSTANTS_STEPS = 12
-
-Product = Callable[[FloatArray], FloatArray]
+_CONSTANTS_STEPS = 12  # of Golub-Kahan: bounds of the constants need not be tight
 
 
 class Value(NamedTuple):
@@ -58,29 +55,22 @@ class Start(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """What a solver yields after every epoch: W, F(W), ⟨W, ∇F(W)⟩, and how it got there.
-
-    `gap_estimate`, `sigma`, `gamma` and `power_iterations` belong to the step that led to W: the
-    oracle saw the gradient where the epoch began. `memory` returns what else continuing needs.
-    """
+    """What a solver yields after every epoch: W, F(W), ⟨W, ∇F(W)⟩, and how it got there."""
 
     epoch: int
     W: LowRankMatrix
     objective: float
     inner: float
-    gap_estimate: float
+    gap_estimate: float  # this and all below belong to the step from the last W to this one
     sigma: float
     gamma: float
     power_iterations: int
-    memory: Callable[[], Memory] = dict
+    memory: Callable[[], Memory] = dict  # returns what else continuing needs
 
 
 @dataclass(eq=False, repr=False)
 class Problem:
-    """min F(W) over ‖W‖_* ≤ radius, on rows that have been examined.
-
-    It gets workers by `start`, and a radius by `prepare_run`, as often as there are runs.
-    """
+    """min F(W) over ‖W‖_* ≤ radius: `start` brings workers, and each `prepare_run` a radius."""
 
     task: Task[Any]
     rows: Any
@@ -93,27 +83,25 @@ class Problem:
     gradient: GradientOperator = field(init=False)
 
     def __post_init__(self) -> None:
-        facts: Facts = self.rows.facts
-        self.shape = facts.shape
+        facts = self.rows.facts
+        self.shape: tuple[int, int] = facts.shape
         self.precision = self.task.precision(facts.dtype)
         self.digests: Sequence[FloatArray] = ()
         self.summary: Summary | None = None
         self.radius, self.seed, self.objective_at_zero = math.nan, 0, math.nan
         self.intercept: Intercept | None = None
         self._centre: Centre | None = None
-        # How a sum over the rows is taken.
-        self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}
-
-    # Data to workers
+        self._program = ShardProgram(self.task, self.shape)
+        self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}  # of sums over rows
 
     def start(self, digest: bool = False) -> Problem:
         """Bring the rows to workers. Where F depends on a sum over them, only that is kept."""
-        workers = self.engine.start(ShardProgram(self.task, self.shape), self.rows)
+        workers = self.engine.start(self._program, self.rows)
         try:
             self.digests = workers.gather("digest") if digest else ()
             summary = self.task.summarise(workers.sum, self.shape, **self._form, local=self.local)
             if summary is not None and summary.shard is not None:
-                workers = self._on_driver(summary).continue_from(workers)
+                workers = LocalWorkers(self._program, [summary.shard]).continue_from(workers)
             return self._attach(workers, summary)
         except BaseException:
             workers.close()
@@ -125,7 +113,7 @@ class Problem:
 
     def fold_sums(self, n_folds: int, seed: int, fold_of: FloatArray) -> tuple[Any, list[int]]:
         """What F depends on, summed over each fold of the rows, and the sizes of the shards."""
-        with closing(self.engine.start(ShardProgram(self.task, self.shape), self.rows)) as workers:
+        with closing(self.engine.start(self._program, self.rows)) as workers:
             shard_rows = workers.shard_rows
             before = np.concatenate([[0.0], np.cumsum(shard_rows)[:-1]])
             cut = n_folds, seed, before, fold_of
@@ -134,11 +122,8 @@ class Problem:
 
     def summed(self, summary: Summary, shard_rows: list[int]) -> Problem:
         """The problem on the rows of a sum that is known already, with workers."""
-        return self.on(self.rows)._attach(self._on_driver(summary, shard_rows), summary)
-
-    def _on_driver(self, summary: Summary, shard_rows: list[int] | None = None) -> LocalWorkers:
-        program = ShardProgram(self.task, self.shape)
-        return LocalWorkers(program, [summary.shard], shard_rows=shard_rows)
+        workers = LocalWorkers(self._program, [summary.shard], shard_rows=shard_rows)
+        return self.on(self.rows)._attach(workers, summary)
 
     def _attach(self, workers: Workers, summary: Summary | None) -> Problem:
         self.workers, self.summary = workers, summary
@@ -152,10 +137,7 @@ class Problem:
         return self
 
     def close(self) -> None:
-        """Let the workers go."""
         self.workers.close()
-
-    # One run
 
     def prepare_run(self, radius: float, seed: int) -> None:
         """Set the ball, and forget what an earlier run counted and learned."""
@@ -166,7 +148,7 @@ class Problem:
         self.intercept = None
         if self._centre is not None and self.summary is None:
             self.intercept = Intercept(
-                self.workers, self._centre.x, self.shape[1], self.task.smoothness, self.precision
+                self.workers, self._centre, self.task.smoothness, self.precision
             )
 
     def begin(self, W: LowRankMatrix) -> Value:
@@ -232,18 +214,8 @@ class Problem:
 
     def line(self, atom: RankOne) -> Line:
         """F along the segment from W to the atom."""
-
-        def derivatives(gamma: float) -> tuple[float, float]:
-            reply = self.workers.sum("linesearch", atom.scale, atom.u, atom.v, gamma)
-            slope, curvature = require_finite(reply, "the objective's slope or curvature")
-            return float(slope), float(curvature)
-
-        return Line(derivatives, self.task.quadratic)
-
-    @property
-    def b(self) -> FloatArray | None:
-        """The intercept that belongs to the present W and to centred rows, if there is one."""
-        return None if self.intercept is None else self.intercept.b
+        ask = partial(self.workers.sum, "linesearch", atom.scale, atom.u, atom.v)
+        return Line(ask, self.task.quadratic)
 
     def intercept_of(self, W: LowRankMatrix, b: FloatArray | None) -> FloatArray | None:
         """(X - 1x̄ᵀ)W + 1b'ᵀ = XW + 1bᵀ with b = b' - Wᵀx̄; where Y is centred too, b' is ȳ."""
@@ -251,15 +223,6 @@ class Problem:
             return None
         centred = self._centre.intercept(W)
         return centred if b is None else centred + b
-
-    @contextmanager
-    def counted_for_oracle(self) -> Iterator[None]:
-        """Rounds within are the oracle's, which the paper's table counts."""
-        self.workers.count_for_oracle(True)
-        try:
-            yield
-        finally:
-            self.workers.count_for_oracle(False)
 
     def certificate(
         self,
@@ -273,31 +236,21 @@ class Problem:
         scale = 0.0 if math.isnan(self.objective_at_zero) else abs(self.objective_at_zero)
         if self.summary is not None:
             scale = max(scale, self.summary.rounding(W, self.radius))
-            near = None  # the dense gradient is at hand
         return certify(
             self.gradient, inner, self.radius, near=near, precision=self.precision, scale=scale,
             seed=self.seed, wanted=wanted, failure_probability=failure_probability,
         )  # fmt: skip
 
-    def curvature_times(self, U: FloatArray) -> FloatArray:
-        """H U, where ∇²F ⪯ I ⊗ H."""
-        return self.workers.sum("curvature_product", U)
-
-    def setting(self) -> Setting:
-        """What the oracle may know."""
-        return Setting(self.radius, self.shape, self.seed, self._constants)
-
-    def _constants(self) -> Constants:
+    def constants(self) -> Constants:
         """Bounds of L and C_F that hold over the whole ball."""
-        # With ∇²F ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
+        # With ∇²F ⪯ I ⊗ H ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
         # σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
         rng = np.random.default_rng([self.seed, 0xC0])
-
-        def bound(times: Product, transpose_times: Product, size: int) -> float:
+        (d, m), G, H = self.shape, self.gradient, partial(self.workers.sum, "curvature_product")
+        bounds = []
+        for times, transpose_times, size in ((H, H, d), (G.times, G.transpose_times, m)):
             process = GolubKahan(times, transpose_times, rng.standard_normal(size))
-            return process.run(_CONSTANTS_STEPS).upper_bound(FAILURE_PROBABILITY)
-
-        G, H = self.gradient, self.curvature_times
-        largest = bound(H, H, self.shape[0])
-        lipschitz = bound(G.times, G.transpose_times, self.shape[1]) + 2.0 * largest * self.radius
+            bounds.append(process.run(_CONSTANTS_STEPS).upper_bound(FAILURE_PROBABILITY))
+        largest, here = bounds
+        lipschitz = here + 2.0 * largest * self.radius
         return Constants(lipschitz, 4.0 * largest * self.radius * self.radius)

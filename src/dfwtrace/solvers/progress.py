@@ -13,10 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Column
 
 from dfwtrace.result import Record
-from dfwtrace.solvers.criteria import StoppingCriteria
+from dfwtrace.solvers.solver import StoppingCriteria
 
-#: Called with the record of each epoch.
-Show = Callable[[Record], None]
+Show = Callable[[Record], None]  # called with the record of each epoch
 #: Titles of the bars to come; for a caller that knows how many runs there will be.
 titles: ContextVar[Iterator[str]] = ContextVar("titles")
 
@@ -25,13 +24,7 @@ titles: ContextVar[Iterator[str]] = ContextVar("titles")
 def display(
     criteria: StoppingCriteria, objective_at_zero: float, wanted: bool | None
 ) -> Iterator[Show]:
-    """Show a run in a bar if wanted, or by default if standard error is a terminal.
-
-    Examples
-    --------
-    >>> with display(StoppingCriteria(epochs=10), 1.0, wanted=False) as show:
-    ...     show({"epoch": 1})
-    """
+    """Show a run in a bar if wanted, or by default if standard error is a terminal."""
     console = Console(stderr=True)
     if not (console.is_terminal if wanted is None else wanted):
         yield lambda record: None
@@ -57,13 +50,7 @@ def display(
 
 
 def share_done(criteria: StoppingCriteria, record: Record, gap: float) -> float:
-    """Return how much of a run is done: of its epochs, its time, or the way of log(gap) to tol.
-
-    Examples
-    --------
-    >>> share_done(StoppingCriteria(epochs=10, tol=1e-4), {"epoch": 2}, gap=1e-2)
-    0.5
-    """
+    """Return how much of a run is done: of its epochs, its time, or the way of log(gap) to tol."""
     shares: list[float] = [record["epoch"] / criteria.epochs]
     if criteria.max_time is not None:
         shares.append(record["seconds"] / criteria.max_time)

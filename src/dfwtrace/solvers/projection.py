@@ -43,9 +43,7 @@ class ProjectedStep(NamedTuple):
     W: LowRankMatrix
     slope: float
     squared: float
-    #: A direction of the view was cut off, or there are no more: a sign, not a proof, that the view
-    #: holds all that the projection needs.
-    complete: bool
+    complete: bool  # the view held all that the projection needs: a sign, not a proof
     spare: FloatArray  # right singular vectors cut off, the nearest to the threshold first
 
 
@@ -56,47 +54,42 @@ class View:
     Q: FloatArray
     w: FloatArray
     g: FloatArray
+    radius: float
+    share: float = 1.0  # of what a step promises, for which it takes the least rank
     _steps: dict[float, ProjectedStep] = field(default_factory=dict, repr=False)
 
-    @property
-    def sigma(self) -> float:
-        """σ₁ of the gradient in this view: a lower bound of σ₁(G)."""
-        return spectral_norm(self.g)
-
-    def step(self, lipschitz: float, radius: float, share: float = 1.0) -> ProjectedStep:
-        """The projection of W - G/L, or the least rank with that `share` of what it promises."""
+    def step(self, lipschitz: float) -> ProjectedStep:
+        """The projection of W - G/L, but for directions that it gains little from."""
         # Exact only if what the view lacks would be cut off too: that the view's smallest value is
         # cut off does not prove it, as diag(10, 5, 0) seen from span(e₂, e₃) shows.
-        if lipschitz not in self._steps:
-            self._steps[lipschitz] = self._step(lipschitz, radius, share)
-        return self._steps[lipschitz]
-
-    def _step(self, lipschitz: float, radius: float, share: float) -> ProjectedStep:
+        if lipschitz in self._steps:
+            return self._steps[lipschitz]
         M = self.w - self.g / lipschitz
         # The values that are kept are not much smaller than the largest: their squares will do.
         squares, left = np.linalg.eigh(M.T @ M)
         s, left = np.sqrt(np.maximum(squares[::-1], 0.0)), left[:, ::-1]
         s[s <= 1e-7 * s[0]] = 0.0  # roots of rounding errors, which would raise the threshold
-        images = M @ left
-        step = self._of_rank(s.size, radius, s, left, images)
+        image = M @ left
+        step = self._of_rank(s.size, s, left, image)
         # What is promised is ⟨G, W - W⁺⟩ - ½L‖W⁺ - W‖² = ½L(‖G/L‖² - ‖W⁺ - M‖²).
         promised = -step.slope - 0.5 * lipschitz * step.squared
-        enough = sufficient_rank(s, radius, 2.0 * (1.0 - share) * promised / lipschitz)
-        return step if enough >= step.W.rank else self._of_rank(enough, radius, s, left, images)
+        enough = sufficient_rank(s, self.radius, 2.0 * (1.0 - self.share) * promised / lipschitz)
+        if enough < step.W.rank:
+            step = self._of_rank(enough, s, left, image)
+        self._steps[lipschitz] = step
+        return step
 
-    def _of_rank(
-        self, most: int, radius: float, s: FloatArray, left: FloatArray, images: FloatArray
-    ) -> ProjectedStep:
-        """The projection of the part of M that its first singular values make up."""
+    def _of_rank(self, k: int, s: FloatArray, left: FloatArray, image: FloatArray) -> ProjectedStep:
+        """The projection of the part of M that its first k singular values make up."""
         values = np.zeros_like(s)
-        values[:most] = onto_simplex(s[:most], radius)
+        values[:k] = onto_simplex(s[:k], self.radius)
         kept = values > 0.0
-        complete = not kept[-1] or s.size >= min(images.shape[0], self.Q.shape[0])
-        values, V = values[kept], images[:, kept] / s[kept]
+        complete = not kept[-1] or s.size >= min(image.shape[0], self.Q.shape[0])
+        values, V = values[kept], image[:, kept] / s[kept]
         W = LowRankMatrix(self.Q @ left[:, kept], values, V)
         change = (V * values) @ left[:, kept].T - self.w
         slope, squared = float(np.vdot(self.g, change)), float(np.vdot(change, change))
-        return ProjectedStep(W, slope, squared, bool(complete), images[:, ~kept])
+        return ProjectedStep(W, slope, squared, bool(complete), image[:, ~kept])
 
 
 def spectral_norm(T: FloatArray) -> float:
@@ -106,17 +99,11 @@ def spectral_norm(T: FloatArray) -> float:
     return float(np.sqrt(max(0.0, np.linalg.eigvalsh(T.T @ T)[-1])))
 
 
-def norm_on(image: FloatArray, factor: FloatArray) -> float:
-    """‖G‖₂ on the span of a factor's columns, from their image G·factor."""
-    return spectral_norm(as_orthonormal(image, factor))
-
-
 def as_orthonormal(image: FloatArray, factor: FloatArray) -> FloatArray:
     """The image of an orthonormal basis of a factor's columns, which may depend on each other."""
     values, vectors = np.linalg.eigh(factor.T @ factor)
     kept = values > 1e-10 * values.max(initial=0.0)
-    basis: FloatArray = (image @ vectors[:, kept]) / np.sqrt(values[kept])
-    return basis
+    return np.asarray((image @ vectors[:, kept]) / np.sqrt(values[kept]))
 
 
 def outside_span(

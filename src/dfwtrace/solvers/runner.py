@@ -6,26 +6,28 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.engines import Cost
 from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile, checkpoint_errors
 from dfwtrace.files.identity import settings_of, start_of
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
-from dfwtrace.solvers.criteria import StoppingCriteria
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
 from dfwtrace.solvers.progress import Show, display
-from dfwtrace.solvers.solver import Solver
+from dfwtrace.solvers.solver import Solver, StoppingCriteria
 from dfwtrace.validation import describe
 
 #: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
-Callback = Callable[[LowRankMatrix, Record], Mapping[str, Any] | bool | None]
+Callback = Callable[[LowRankMatrix, Record], Mapping[str, object] | bool | None]
+
+# Columns of a record, in the order of the fields of what they come from.
+_TRAFFIC = ("rounds", "numbers_sent", "other_rounds", "other_numbers")
+_COST = ("bytes_on_wire", "compute_seconds", "wait_seconds", "reduce_seconds")
 
 
 class _Point(NamedTuple):
@@ -37,28 +39,25 @@ class _Point(NamedTuple):
     b: FloatArray | None
 
 
+@dataclass(eq=False, repr=False)
 class Runner:
     """A solver on a problem with workers, followed from the start to the result."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        solver: Solver,
-        criteria: StoppingCriteria,
-        *,
-        callback: Callback | None = None,
-        progress: bool | None = None,
-        checkpoint: Checkpoint | None = None,
-        began: float | None = None,
-    ) -> None:
-        self._problem, self._solver, self._criteria = problem, solver, criteria
-        self._callback, self._progress, self._checkpoint = callback, progress, checkpoint
-        self._began = time.perf_counter() if began is None else began  # the user's call
+    problem: Problem
+    solver: Solver
+    criteria: StoppingCriteria
+    _: KW_ONLY
+    callback: Callback | None = None
+    progress: bool | None = None
+    checkpoint: Checkpoint | None = None
+    began: float = field(default_factory=time.perf_counter)  # the user's call
+
+    def __post_init__(self) -> None:
         self._checkpoint_file: CheckpointFile | None = None
         self._history = History()
         self._certificate: Certificate | None = None
         self._n_certificates = 0
-        self._deflates = solver.deflates and problem.summary is None  # certificates use W's factors
+        self._deflates = self.solver.deflates and self.problem.summary is None
         self._lower_bound = -math.inf  # max over certified W of F(W) - gap: F* is not below it
         self._rounding = 0.0  # the largest allowance for it in a certificate so far
         # A certificate is due for the tolerance if the estimate is below this value, and from that
@@ -67,14 +66,14 @@ class Runner:
 
     def run(self, radius: float, W: LowRankMatrix, seed: int) -> Result:
         """Minimise F over the ball from W."""
-        problem, criteria, began = self._problem, self._criteria, self._began
+        problem, criteria = self.problem, self.criteria
         problem.prepare_run(radius, seed)
         saved = None
         reading: AbstractContextManager[None] = nullcontext()
-        if self._checkpoint is not None:
-            self._checkpoint_file = CheckpointFile(self._checkpoint, self._identity(W))
+        if self.checkpoint is not None:
+            self._checkpoint_file = CheckpointFile(self.checkpoint, self._identity(W))
             saved = self._checkpoint_file.read()
-            reading = reading if saved is None else checkpoint_errors(self._checkpoint.path)
+            reading = reading if saved is None else checkpoint_errors(self.checkpoint.path)
         with reading:
             if saved is None:
                 start = Start(W, problem.begin(W), criteria.epochs)
@@ -87,11 +86,11 @@ class Runner:
             self._certify_below = self._tol or 0.0
             self._W, self._value = start.W, start.value
             self._best = self._here()
-            iterates = self._solver.iterates(problem, start._replace(target=self._tol or 0.0))
+            iterates = self.solver.iterates(problem, start._replace(target=self._tol or 0.0))
             if saved is not None:
                 self._restore(saved)
-        with display(criteria, at_zero, self._progress) as show:
-            setup_seconds = time.perf_counter() - began
+        with display(criteria, at_zero, self.progress) as show:
+            setup_seconds = time.perf_counter() - self.began
             if saved is None:
                 problem.workers.take()  # setting up belongs to no epoch
             point, status = self._follow(iterates, show)
@@ -126,7 +125,7 @@ class Runner:
             return self._best, "interrupted"
 
     def _follow_uninterrupted(self, iterates: Iterator[Iterate], show: Show) -> Status:
-        criteria = self._criteria
+        criteria = self.criteria
         for iterate in iterates:
             self._W, self._value = iterate.W, Value(iterate.objective, iterate.inner)
             self._certificate = self._certify() if self._certificate_due(iterate) else None
@@ -149,12 +148,12 @@ class Runner:
         return "stalled" if len(self._history) < criteria.epochs else "max_epochs"
 
     def _here(self) -> _Point:
-        return _Point(self._value.objective, self._W, self._certificate, self._problem.b)
-
-    # Certificates
+        intercept = self.problem.intercept
+        b = None if intercept is None else intercept.b
+        return _Point(self._value.objective, self._W, self._certificate, b)
 
     def _certificate_due(self, iterate: Iterate) -> bool:
-        every = self._criteria.certify_every
+        every = self.criteria.certify_every
         if every is not None and iterate.epoch % every == 0:
             return True
         if self._tol is None:
@@ -164,19 +163,14 @@ class Runner:
         if iterate.epoch < self._certify_from:
             return iterate.gap_estimate <= self._certify_below
         # A bound from products may be loose by a tenth of tol.
-        share = 0.9 if self._deflates else 1.0
-        return not iterate.gap_estimate > share * self._tol
+        return not iterate.gap_estimate > (0.9 if self._deflates else 1.0) * self._tol
 
     def _certify(self) -> Certificate:
         self._n_certificates = k = self._n_certificates + 1
-        certificate = self._problem.certificate(
-            self._W,
-            self._value.inner,
-            wanted=self._tol or 0.0,
-            # Σ 1/(k(k+1)) = 1: all certificates of a run together fail with this probability.
-            failure_probability=FAILURE_PROBABILITY / (k * (k + 1)),
-            near=self._W.V if self._deflates else None,
-        )
+        # Σ 1/(k(k+1)) = 1: all certificates of a run together fail with this probability.
+        probability = FAILURE_PROBABILITY / (k * (k + 1))
+        W, inner, near = self._W, self._value.inner, self._W.V if self._deflates else None
+        certificate = self.problem.certificate(W, inner, self._tol or 0.0, probability, near)
         self._rounding = max(self._rounding, certificate.rounding)
         lower_bound = self._value.objective - certificate.gap
         if not math.isnan(lower_bound):
@@ -203,10 +197,8 @@ class Runner:
         self._certify_below = max(estimate, 0.0) * self._tol / gap
         return False
 
-    # Records
-
     def _record(self, iterate: Iterate) -> Record:
-        oracle, other, cost = self._problem.workers.take()
+        oracle, other, cost = self.problem.workers.take()
         return {
             "epoch": iterate.epoch,
             "objective": iterate.objective,
@@ -216,27 +208,20 @@ class Runner:
             "gamma": iterate.gamma,
             "power_iterations": iterate.power_iterations,
             "rank": iterate.W.rank,
-            "rounds": oracle.rounds,
-            "numbers_sent": oracle.numbers,
-            "other_rounds": other.rounds,
-            "other_numbers": other.numbers,
-            **_columns_of(cost),
-            "seconds": time.perf_counter() - self._began,
+            **dict(zip((*_TRAFFIC, *_COST), (*oracle, *other, *cost), strict=True)),
+            "seconds": time.perf_counter() - self.began,
         }
 
     def _rounds(self) -> History:
         """A record for each round. Those after the last epoch were for the certificate of its W."""
-        rounds, epochs = History(), len(self._history)
-        for made in self._problem.workers.rounds:
-            record: Record = {"epoch": min(made.epoch, epochs), "oracle": made.oracle}
-            record |= {"method": made.method, "numbers_sent": made.numbers}
-            rounds.append(record | _columns_of(made.cost))
+        rounds, names = History(), ("epoch", "oracle", "method", "numbers_sent", *_COST)
+        for epoch, *made, cost in self.problem.workers.rounds:
+            values = min(epoch, len(self._history)), *made, *cost
+            rounds.append(dict(zip(names, values, strict=True)))
         return rounds
 
     def _call_back(self, record: Record) -> bool:
-        if self._callback is None:
-            return False
-        answer = self._callback(self._W, dict(record))
+        answer = None if self.callback is None else self.callback(self._W, dict(record))
         if isinstance(answer, Mapping):
             clash = sorted(set(answer) & set(record))
             if clash:
@@ -247,15 +232,13 @@ class Runner:
             return bool(answer)
         raise TypeError(f"callback must return a mapping, True or None, got {describe(answer)}.")
 
-    # Checkpoints
-
     def _identity(self, start: LowRankMatrix) -> Memory:
         """What must be the same for the run to continue."""
-        problem, task, facts = self._problem, self._problem.task, self._problem.rows.facts
+        problem, task, facts = self.problem, self.problem.task, self.problem.rows.facts
         return {  # named as in an error message
             "task": settings_of(task.identity),
             "radius": problem.radius,
-            "solver": settings_of(self._solver),
+            "solver": settings_of(self.solver),
             "intercept": problem.learns_intercept,
             "use of sample_weight": task.weighted,
             "representation": problem.plan.representation,
@@ -273,7 +256,7 @@ class Runner:
         best, known = self._best, (self._certificate, self._best.certificate)
         certificate, of_best = (None if each is None else asdict(each) for each in known)
         return {
-            "problem": self._problem.memory(),
+            "problem": self.problem.memory(),
             "solver": iterate.memory(),
             "W": self._W,
             "value": self._value,
@@ -282,7 +265,7 @@ class Runner:
             "history": list(self._history),
             "certificates": (self._n_certificates, self._certify_from, self._certify_below),
             "lower_bound": (self._lower_bound, self._rounding),
-            "seconds": time.perf_counter() - self._began,
+            "seconds": time.perf_counter() - self.began,
         }
 
     def _restore(self, memory: Memory) -> None:
@@ -291,17 +274,7 @@ class Runner:
         known = memory["certificate"], of_best
         self._certificate, of_best = (None if c is None else Certificate(**c) for c in known)
         self._best = _Point(objective, W, of_best, b)
-        for record in memory["history"]:
-            self._history.append(record)
+        self._history.extend(memory["history"])
         self._n_certificates, self._certify_from, self._certify_below = memory["certificates"]
         self._lower_bound, self._rounding = memory["lower_bound"]
-        self._began -= memory["seconds"]
-
-
-def _columns_of(cost: Cost) -> Record:
-    return {
-        "bytes_on_wire": cost.bytes,
-        "compute_seconds": cost.compute,
-        "wait_seconds": cost.wait,
-        "reduce_seconds": cost.reduce,
-    }
+        self.began -= memory["seconds"]

@@ -1,38 +1,44 @@
-"""What a solver is, and the two of them by name."""
+"""The two solvers, by name, and when a run ends."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from dfwtrace import lmo as oracles
-from dfwtrace.lmo import LMO, Constants, RememberingOracle
-from dfwtrace.lmo.setting import Requirements
+from dfwtrace.lmo import LMO, Constants, RememberingOracle, Setting
 from dfwtrace.solvers import steps
-from dfwtrace.solvers.accelerated import accelerated
+from dfwtrace.solvers.accelerated import Descent
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
 from dfwtrace.solvers.problem import Iterate, Problem, Start
-from dfwtrace.solvers.steps import Step
-from dfwtrace.validation import describe
+from dfwtrace.solvers.steps import Rule, Step
+from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
 
 
-class Solver(Requirements, ABC):
-    """A way to minimise F over the ball, with what the plan of a run depends on."""
+@dataclass(frozen=True)
+class StoppingCriteria:
+    """When a run ends, and when its gap is certified beside at the end."""
 
-    columns: ClassVar[int] = 1  # vectors that are multiplied at once, about
-    deflates: ClassVar[bool] = False  # W's factors end up along the gradient's leading vectors
-    default_epochs: ClassVar[int] = 100
-    default_tol: ClassVar[float | None] = None
+    epochs: int
+    tol: float | None = None  # stop when the certified gap is at most tol·|F(0)|
+    max_time: float | None = None  # wall-clock limit in seconds, checked after each epoch
+    certify_every: int | None = None  # epochs
 
-    @abstractmethod
-    def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
-        """W_1, W_2, … from the start."""
+    def __post_init__(self) -> None:
+        check_count("epochs", self.epochs, 0)
+        check_tolerance(self.tol)
+        if self.max_time is not None:
+            check_positive("max_time", self.max_time)
+        if self.certify_every is not None:
+            check_count("certify_every", self.certify_every, 1)
 
 
-class FrankWolfe(Solver):
-    """DFW-Trace with an oracle and a step size."""
+class FrankWolfe:
+    """DFW-Trace with an oracle and a step size, and what the plan of a run depends on."""
+
+    columns = 1  # vectors that are multiplied at once, about
+    deflates = False  # W's factors end up along the gradient's leading vectors
+    default_epochs, default_tol = 100, None
 
     def __init__(self, lmo: LMO, step: Step) -> None:
         self.lmo, self.step = lmo, step
@@ -53,39 +59,36 @@ class FrankWolfe(Solver):
         return self.lmo.mean_products(epochs)
 
     def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
-        setting, memory = problem.setting(), start.memory or {}
-        constants = memory.get("constants")
-        if constants is not None:  # of where the run began
-            setting = replace(setting, constants=lambda: Constants(*constants))
-        oracle = self.lmo.begin(setting)
+        memory = start.memory or {}
+        known = memory.get("constants")  # of where the run began
+        constants = problem.constants if known is None else lambda: Constants(*known)
+        oracle = self.lmo.begin(Setting(problem.radius, problem.shape, problem.seed, constants))
         if memory and isinstance(oracle, RememberingOracle):
             oracle.restore(memory)
         return frank_wolfe(problem, start, oracle, self.step)
 
 
-class Accelerated(Solver):
+class Accelerated:
     """Quasi-Newton steps in the factors of W, with projected gradient steps."""
 
-    columns: ClassVar[int] = 16
-    deflates: ClassVar[bool] = True
-    default_epochs: ClassVar[int] = 1000
-    default_tol: ClassVar[float | None] = 1e-4
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ("loss",)
+    columns, deflates = 16, True
+    default_epochs, default_tol = 1000, 1e-4
+    needs, local, gathers = ("loss",), False, False
 
     def mean_products(self, epochs: int) -> float:
         return 2.0
 
     def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
-        return accelerated(problem, start)
+        return Descent(problem, start).iterates(start)
+
+
+Solver = FrankWolfe | Accelerated
 
 
 def resolve(
     solver: str,
     lmo: str | LMO | None = None,
-    step: str | float | Callable[[int], float] | Step | None = None,
+    step: str | float | Rule | Step | None = None,
     log_factor: float = 1.0,
 ) -> Solver:
     """The solver of that name; `lmo` and `step` belong to "dfw"."""
@@ -96,6 +99,5 @@ def resolve(
         return Accelerated()
     if not isinstance(solver, str) or solver != "dfw":
         raise ValueError(f"solver must be 'dfw' or 'accelerated', got {describe(solver)}.")
-    rule: Any = "linesearch" if step is None else step
     oracle = oracles.resolve("power-log" if lmo is None else lmo, log_factor)
-    return FrankWolfe(oracle, steps.resolve(rule))
+    return FrankWolfe(oracle, steps.resolve("linesearch" if step is None else step))

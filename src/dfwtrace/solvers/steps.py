@@ -5,30 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar, Protocol, cast
 
-import numpy as np
-
-from dfwtrace.validation import check_count, check_positive, describe
+from dfwtrace._typing import FloatArray
+from dfwtrace.validation import check_count, check_positive, describe, require_finite
 
 
 @dataclass
 class Line:
     """φ(γ) = F((1-γ) W + γ S) on the way to the atom S, known through its derivatives."""
 
-    ask: Callable[[float], tuple[float, float]]  # γ ↦ (φ'(γ), φ''(γ)), one round
+    ask: Callable[[float], FloatArray]  # γ ↦ [φ'(γ), φ''(γ)], one round
     quadratic: bool  # φ'' is constant
     first_slope: float = math.nan  # φ'(0) = ⟨S - W, ∇F(W)⟩ if it has been asked for
 
     def derivatives(self, gamma: float) -> tuple[float, float]:
-        slope, curvature = self.ask(gamma)
+        reply = require_finite(self.ask(gamma), "the objective's slope or curvature")
+        slope, curvature = (float(number) for number in reply)
         if gamma == 0.0:
             self.first_slope = slope
         return slope, curvature
 
 
-#: t ↦ γ, given by the user.
-Rule = Callable[[int], float]
+Rule = Callable[[int], float]  # t ↦ γ, given by the user
 
 
 class Step(Protocol):
@@ -122,7 +122,7 @@ class LineSearch:
 
 def within_unit_interval(gamma: float, t: int) -> float:
     """γ clipped to [0, 1]."""
-    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.integer | np.floating):
+    if isinstance(gamma, bool) or not isinstance(gamma, Real):
         raise TypeError(f"step must give a number, got {describe(gamma)} at epoch {t}.")
     if math.isnan(gamma):
         raise ValueError(f"step must give a number, got NaN at epoch {t}.")
@@ -139,7 +139,7 @@ def resolve(step: str | float | Rule | Step) -> Step:
         return Harmonic() if step == "harmonic" else LineSearch()
     if callable(step):
         return cast(Step, step) if hasattr(step, "needs") else Given(step)
-    if isinstance(step, bool) or not isinstance(step, int | float | np.integer | np.floating):
+    if isinstance(step, bool) or not isinstance(step, Real):
         raise TypeError(f"step must be a name, a number or a function of t, got {describe(step)}.")
     gamma = float(step)
     if not 0.0 <= gamma <= 1.0:
