@@ -125,9 +125,14 @@ def _as_number(name: str, value: object) -> float:
         return math.inf
 
 
-def _as_array(name: str, value: object) -> Array:
+def check_not_masked(name: str, value: object) -> None:
+    """Refuse a masked array, whose hidden values would count."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array; fill or drop the masked entries.")
+
+
+def _as_array(name: str, value: object) -> Array:
+    check_not_masked(name, value)
     try:
         array = np.asarray(value)
     except ValueError as error:  # ragged rows

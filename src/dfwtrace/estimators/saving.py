@@ -27,7 +27,7 @@ _OF_W = ("U", "s", "V", "intercept")
 # What an estimator that has searched for its radius knows besides; its path is not written.
 _OF_SEARCH = ("radii_", "validation_", "scores_")
 _KINDS = (TraceNormClassifier, TraceNormClassifierCV, TraceNormRegressor, TraceNormRegressorCV)
-_ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in _KINDS}
+_ESTIMATORS: dict[str, type[TraceNormEstimator]] = {kind.__name__: kind for kind in _KINDS}
 # By the kind of a dtype, what its values are in JSON.
 _LABELS = {"O": str, "U": str, "S": str, "b": bool, "i": int, "u": int, "f": float}
 
@@ -148,21 +148,15 @@ def _restore(container: Container) -> TraceNormEstimator:
     history, plan = History(), header["plan"]
     for record in header["history"]:
         history.append(record)
-    numbers = "objective", "gap", "objective_at_zero", "radius"
-    objective, gap, at_zero, radius = (_number(header, name) for name in numbers)
+    numbers = [header[name] for name in ("objective", "gap", "objective_at_zero", "radius")]
+    if not {type(number) for number in numbers} <= {int, float}:
+        raise ValueError("its objective, gap or radius is no number")
+    objective, gap, at_zero, radius = map(float, numbers)
     chosen = Plan(plan["representation"], plan["reason"], {}, Workload(**plan["workload"]))
-    status = header["status"]
     rest = at_zero, None, chosen, History(), intercept
-    estimator._keep(Result(W, objective, gap, status, history, *rest), radius)
+    estimator._keep(Result(W, objective, gap, header["status"], history, *rest), radius)
     estimator.__dict__.update({name: arrays[name] for name in _OF_SEARCH if name in arrays})
     return estimator
-
-
-def _number(header: Named, name: str) -> float:
-    value = header[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"its {name} is no number")
-    return float(value)
 
 
 def _plain(named: Named) -> Named:
