@@ -142,8 +142,9 @@ class CheckpointFile:
 
     def write(self, memory: Memory) -> None:
         """Replace the checkpoint; if that fails, keep the old one and warn once."""
-        packed, arrays = pack(memory)
-        header = {"version": version("dfwtrace"), "identity": self._identity, "memory": packed}
+        arrays: dict[str, Array] = {}
+        header = {"version": version("dfwtrace"), "identity": self._identity}
+        header["memory"] = pack(memory, arrays)
         try:
             container.write_container(self._path, _KIND, header, arrays)
         except OSError as error:
@@ -158,13 +159,39 @@ class CheckpointFile:
         self._last = time.monotonic()
 
 
-def pack(value: Any) -> tuple[JSON, dict[str, Array]]:
-    """Split a value into JSON and the arrays that it refers to; `unpack` returns the same bits.
+def pack(value: Any, arrays: dict[str, Array]) -> JSON:
+    """Return a value as JSON that refers to arrays, which are added; `unpack` gives the same bits.
 
     The memory order of an array is kept: BLAS may round differently for another one.
     """
-    arrays: dict[str, Array] = {}
-    return _pack(value, arrays), arrays
+    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):  # as good as Python's own
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    array = isinstance(value, np.ndarray | np.generic)
+    if array and value.dtype.name in DTYPES:
+        name = str(len(arrays))
+        arrays[name] = np.asarray(value)
+        order = "F" if value.flags.fnc else "C"
+        return {"scalar" if isinstance(value, np.generic) else order: name}
+    if isinstance(value, LowRankMatrix):
+        return {"matrix": pack(list(value.parts()), arrays)}
+    if isinstance(value, tuple):
+        return {"tuple": [pack(part, arrays) for part in value]}
+    if isinstance(value, list):
+        names = list(value[0]) if value and isinstance(value[0], dict) else []
+        alike = all(type(row) is dict and list(row) == names for row in value)
+        if not alike or {type(name) for name in names} != {str}:
+            return [pack(part, arrays) for part in value]
+        # A history, which may be long: by column.
+        columns = {name: [row[name] for row in value] for name in names}
+        return {"table": {name: _pack_column(part, arrays) for name, part in columns.items()}}
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {"dict": {name: pack(part, arrays) for name, part in value.items()}}
+    what = f"values of {value.dtype}" if array else describe(value)
+    raise TypeError(
+        f"a checkpoint holds numbers, text and arrays, but the run, or its callback, has {what}."
+    )
 
 
 def unpack(packed: JSON, arrays: dict[str, Array]) -> Any:
@@ -191,44 +218,6 @@ def unpack(packed: JSON, arrays: dict[str, Array]) -> Any:
     return [dict(zip(content, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _pack(value: Any, arrays: dict[str, Array]) -> JSON:
-    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):  # as good as Python's own
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    array = isinstance(value, np.ndarray | np.generic)
-    if array and value.dtype.name in DTYPES:
-        name = str(len(arrays))
-        arrays[name] = np.asarray(value)
-        order = "F" if value.flags.fnc else "C"
-        return {"scalar" if isinstance(value, np.generic) else order: name}
-    if isinstance(value, LowRankMatrix):
-        return {"matrix": _pack(list(value.parts()), arrays)}
-    if isinstance(value, tuple):
-        return {"tuple": [_pack(part, arrays) for part in value]}
-    if isinstance(value, list):
-        columns = _columns(value)
-        if columns is not None:
-            return {"table": {name: _pack(column, arrays) for name, column in columns.items()}}
-        return [_pack(part, arrays) for part in value]
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return {"dict": {name: _pack(part, arrays) for name, part in value.items()}}
-    what = f"values of {value.dtype}" if array else describe(value)
-    raise TypeError(
-        f"a checkpoint holds numbers, text and arrays, but the run, or its callback, has {what}."
-    )
-
-
-def _columns(rows: list[Any]) -> Memory | None:
-    """The columns, if the rows are dicts with the same names: a history, which may be long."""
-    if len(rows) < 2 or {type(row) for row in rows} != {dict}:
-        return None
-    names = list(rows[0])
-    if {type(name) for name in names} != {str} or any(list(row) != names for row in rows):
-        return None
-    columns: Memory = {name: [row[name] for row in rows] for name in names}
-    for name, values in columns.items():
-        kinds = set(map(type, values))
-        if kinds == {float} or (kinds == {int} and -(2**63) <= min(values) <= max(values) < 2**63):
-            columns[name] = np.array(values, np.float64 if kinds == {float} else np.int64)
-    return columns
+def _pack_column(values: list[Any], arrays: dict[str, Array]) -> JSON:
+    kinds = {type(value) for value in values}
+    return pack(np.array(values) if kinds == {float} else values, arrays)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from functools import partial
 from hashlib import blake2b
 from types import CodeType, FunctionType, MethodType
-from typing import Any
 
 import numpy as np
 
@@ -42,13 +41,13 @@ def start_of(W: LowRankMatrix) -> str:
     return f"a matrix of rank {W.rank} ({_digest(factors)})" if W.rank else "zero"
 
 
-def _describe(thing: Any, within: tuple[int, ...]) -> str:
+def _describe(thing: object, within: tuple[int, ...]) -> str:
     """`within` are the objects that contain this one, so that cycles end."""
     if id(thing) in within:
         return "…"
     within = (*within, id(thing))
 
-    def all_of(things: Iterable[Any]) -> str:
+    def all_of(things: Iterable[object]) -> str:
         return ", ".join(_describe(part, within) for part in things)
 
     kind = type(thing).__name__
