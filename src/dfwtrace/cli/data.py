@@ -20,8 +20,7 @@ from dfwtrace import SparkEngine
 from dfwtrace._typing import Array
 from dfwtrace.cli.output import CommandError, arm, require, sentence_of
 from dfwtrace.data import files
-from dfwtrace.data.columns import choose
-from dfwtrace.data.table import Table, is_classification, whole_as_integers
+from dfwtrace.data.table import Table, choose, is_classification, whole_as_integers
 from dfwtrace.engines.spark.session import find_session
 
 FORMATS = "A .csv, .tsv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of such."

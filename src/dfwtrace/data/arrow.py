@@ -17,8 +17,16 @@ import pyarrow.fs
 
 from dfwtrace._typing import Array
 from dfwtrace.data import table
-from dfwtrace.data.columns import Choice, check_unique, require
-from dfwtrace.data.table import DataFileError, Table, bad_value, check_finite, reading
+from dfwtrace.data.table import (
+    Choice,
+    DataFileError,
+    Table,
+    bad_value,
+    check_finite,
+    check_unique,
+    reading,
+    require,
+)
 from dfwtrace.validation import as_floating
 
 Types = dict[str, pa.DataType]

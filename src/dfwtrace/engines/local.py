@@ -17,8 +17,7 @@ import scipy.linalg  # noqa: F401  # brings a BLAS of its own, which a limit set
 import threadpoolctl
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.data.rows import ArrayRows
-from dfwtrace.data.shards import split_rows
+from dfwtrace.data.shards import ArrayRows, split_rows
 from dfwtrace.engines.base import Args, Cost, Workers
 from dfwtrace.engines.tree import TreeSum
 from dfwtrace.validation import check_count

@@ -8,7 +8,6 @@ from dfwtrace._typing import Array, Data
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import FixedRadius, Named, read_weights
 from dfwtrace.tasks import LeastSquares
-from dfwtrace.validation import describe
 
 
 class RegressorMethods(MultiOutputMixin, RegressorMixin):  # type: ignore[misc]  # untyped
@@ -19,13 +18,6 @@ class RegressorMethods(MultiOutputMixin, RegressorMixin):  # type: ignore[misc] 
 
     def _read(self, X: Data, y: Data, sample_weight: Data) -> tuple[Data, Data, Named]:
         if is_frame(X):
-            columns = [y] if isinstance(y, str) else y
-            named = isinstance(columns, list | tuple) and all(isinstance(c, str) for c in columns)
-            if not named:
-                raise TypeError(
-                    f"y must be the name of a column, or a list of names, where X is a DataFrame, "
-                    f"got {describe(y)}."
-                )
             self._one_target = isinstance(y, str)
             return X, None, {"label": y, "sample_weight": sample_weight}
         X, y = self._validated(X, y, multi_output=True, y_numeric=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.data.rows import Facts
+from dfwtrace.data.shards import Facts
 from dfwtrace.engines import Engine, LocalWorkers, Workers
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
 from dfwtrace.linalg.golub_kahan import GolubKahan

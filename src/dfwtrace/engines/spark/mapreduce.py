@@ -12,8 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.data.rows import ArrayRows, Examine
-from dfwtrace.data.shards import shard_bounds, split_rows
+from dfwtrace.data.shards import ArrayRows, Examine, shard_bounds, split_rows
 from dfwtrace.engines.base import Args, Call, Cost, Workers
 from dfwtrace.engines.local import single_threaded_blas
 from dfwtrace.engines.recovery import Restarts, WorkersLostError, check_same_rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.data.rows import ArrayRows, Examine, Facts, Targets
+from dfwtrace.data.shards import ArrayRows, Examine, Facts, Targets
 from dfwtrace.engines.spark.dataframe import (
     BadRowsError,
     Reading,
