@@ -19,18 +19,7 @@ from numpy.lib.npyio import NpzFile
 
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.data import table
-from dfwtrace.data.table import (
-    FIRST_ROWS,
-    Choice,
-    DataFileError,
-    Names,
-    Survey,
-    Table,
-    choose,
-    matching,
-    reading,
-    require,
-)
+from dfwtrace.data.table import Choice, DataFileError, Names, Survey, Table, choose, reading
 from dfwtrace.validation import as_floating
 
 if TYPE_CHECKING:
@@ -66,7 +55,7 @@ def read_table(
         A column, or as for `target`.
     spill : path of a folder, default=None
         For files with columns that do not fit in memory: the features are written batch by batch to
-        a new .npy file there, of which X is a memory map. The file is the caller's to remove.
+        a new file there, of which X is a memory map. The file is the caller's to remove.
 
     Raises
     ------
@@ -115,11 +104,11 @@ def read_features(
         found = frame.read(Choice(columns, []))
         X, place = found.X, {name: j for j, name in enumerate(found.feature_names or [])}
         if names is not None and list(place) != names:
-            require(list(place), names, path.name)
+            table.require(list(place), names, path.name)
             X = np.take(X, [place[name] for name in names], axis=1)
             found = found._replace(feature_names=names)
         if targets:  # by themselves: a feature may be a target too
-            y = frame.read(Choice([], matching(frame.columns, target or "", path.name)))
+            y = frame.read(Choice([], table.matching(frame.columns, target or "", path.name)))
             found = found._replace(y=y.y, target_names=y.target_names)
     if (width := X.shape[1]) != n_features:
         problem = f"has {width} features, but the model was fitted on {n_features}"
@@ -155,13 +144,13 @@ def _survey(path: Path, target: Names, features: Names) -> tuple[Survey, Array |
         X, y, *_ = _read_arrays(path, kind, target, features, head=True)
         if kind == "svmlight":
             with path.open("rb") as lines:
-                scale = path.stat().st_size / sum(map(len, islice(lines, FIRST_ROWS)))
+                scale = path.stat().st_size / sum(map(len, islice(lines, table.FIRST_ROWS)))
         rows, exact = round(X.shape[0] * scale), scale == 1.0
     else:
         choice = choose(frame.columns, file=path.name, target=target, features=features)
         X = frame.read(Choice(choice.features, []), enough=1).X
         if choice.targets:
-            y = frame.read(Choice([], choice.targets), enough=FIRST_ROWS).y
+            y = frame.read(Choice([], choice.targets), enough=table.FIRST_ROWS).y
         counts, certain = zip(*(part.count() for part in frame.parts), strict=True)
         rows, exact = sum(counts), all(certain)
     width, dtype, asked, columns = X.shape[1], as_floating(X[:0]).dtype, None, 0
@@ -169,7 +158,7 @@ def _survey(path: Path, target: Names, features: Names) -> tuple[Survey, Array |
     if sp.issparse(X):  # a value and a 32-bit column number each, and where each row begins
         nbytes = round(X.nnz * scale) * (dtype.itemsize + 4) + (rows + 1) * 4
     if y is not None:
-        y = y[:FIRST_ROWS]
+        y = y[: table.FIRST_ROWS]
         asked = "classification" if table.is_classification(y) else "regression"
         columns = 1 if y.ndim == 1 else y.shape[1]
     return Survey(rows, width, dtype, sp.issparse(X), nbytes, asked, columns, exact), y
@@ -240,7 +229,7 @@ def _read_arrays(
         NpzFile(raw, allow_pickle=False) if kind == "npz" else nullcontext() as archive,
     ):
         if kind == "svmlight":
-            lines = io.BytesIO(b"".join(islice(raw, FIRST_ROWS))) if head else raw
+            lines = io.BytesIO(b"".join(islice(raw, table.FIRST_ROWS))) if head else raw
             X, y, first_index = _svmlight(lines, file, first_index, empty=not targets)
             label = "label"
         else:
@@ -283,7 +272,7 @@ def _only(given: Names, file: str) -> str | None:
 def _array(archive: NpzFile[Any] | None, name: str, path: Path) -> Array:
     """Return an array of the archive, or of a separate .npy file."""
     if archive is not None and (name in archive or not name.endswith(".npy")):
-        require(list(archive), [name], path.name, "array")
+        table.require(list(archive), [name], path.name, "array")
         return np.asarray(archive[name])
     other = Path(name) if Path(name).exists() else path.parent / name
     if other.suffix != ".npy":

@@ -125,14 +125,13 @@ def check_finite(block: Matrix, names: list[str] | None, file: str, first_row: i
 
 
 def check_weight(weight: Array, column: str, file: str, first_row: int = 0) -> Array:
-    """Return weights as float64, refusing what is not one column of numbers of at least 0."""
+    """Return weights as float64 if they are one column of finite numbers of at least 0."""
     if weight.ndim != 1 or weight.dtype.kind not in "biuf":
         raise DataFileError(f"the weights {column!r} of {file} must be one column of numbers.")
-    weight = weight.astype(np.float64)
     check_finite(weight, [column], file, first_row)
     if (weight < 0).any():
         raise bad_value(file, column, first_row + int(np.argmax(weight < 0)), "is negative")
-    return weight
+    return weight.astype(np.float64)
 
 
 class Choice(NamedTuple):
