@@ -301,15 +301,14 @@ def _stacked(blocks: Iterator[Array]) -> Array:
 
 
 def _spilled(blocks: Iterator[Array], folder: Path) -> Array:
-    """Return a map of a new file in a folder, which grows block by block."""
+    """Return a map of a new file in a folder, which has no name and goes with the map."""
     rows = 0
     try:
-        # Plain writes, not a map: mapped pages would count as this process's memory.
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            for block in blocks:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for block in blocks:  # mapped pages, if written, would count as this process's memory
                 file.write(np.ascontiguousarray(block).data)
                 rows += len(block)
+            return np.memmap(file, block.dtype, "r", shape=(rows, block.shape[1]))
     except OSError as error:
         problem = f"the features cannot be written to {folder}: {error.strerror}."
         raise DataFileError(problem) from error
-    return np.memmap(file.name, block.dtype, "r", shape=(rows, block.shape[1]))

@@ -55,7 +55,7 @@ def read_table(
         A column, or as for `target`.
     spill : path of a folder, default=None
         For files with columns that do not fit in memory: the features are written batch by batch to
-        a new file there, of which X is a memory map. The file is the caller's to remove.
+        a file there, of which X is a memory map. It has no name and goes with the map.
 
     Raises
     ------
