@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
 from dfwtrace._typing import Array
 from dfwtrace.linalg.lowrank import LowRankMatrix
@@ -20,7 +19,7 @@ def make_multitask(
     rank: int = 10,
     noise: float = 0.0,
     seed: int = 0,
-    dtype: Any = np.float64,
+    dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, LowRankMatrix]:
     """Multi-task regression Y = XW + noise, X Gaussian, W of the given rank and trace norm 1.
 
@@ -65,7 +64,7 @@ def make_multiclass(
     m: int = 300,
     rank: int = 10,
     seed: int = 0,
-    dtype: Any = np.float64,
+    dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, LowRankMatrix]:
     """Multi-class classification: y is the class of highest score in XW.
 
@@ -99,7 +98,7 @@ def make_multiclass(
 
 
 def _features_and_truth(
-    rng: np.random.Generator, n: int, d: int, m: int, rank: int, dtype: Any
+    rng: np.random.Generator, n: int, d: int, m: int, rank: int, dtype: npt.DTypeLike
 ) -> tuple[Array, LowRankMatrix]:
     for name, value in (("n", n), ("d", d), ("m", m), ("rank", rank)):
         check_count(name, value, 1)
@@ -109,5 +108,5 @@ def _features_and_truth(
         raise ValueError(f"dtype must be float32 or float64, got {describe(dtype)}.")
     U, V = rng.standard_normal((d, rank)), rng.standard_normal((m, rank))
     W = LowRankMatrix(U, np.ones(rank), V).compress()
-    X = rng.standard_normal((n, d), dtype=dtype)
+    X = rng.standard_normal((n, d), dtype=np.dtype(dtype))
     return X, W * (1.0 / W.trace_norm)

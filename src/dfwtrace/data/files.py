@@ -41,26 +41,13 @@ def read_table(
     weight: str | None = None,
     spill: str | os.PathLike[str] | None = None,
 ) -> Table:
-    """Read features and targets.
+    """Read features and targets of a file, or of a folder of CSV, Parquet or Arrow files.
 
-    Parameters
-    ----------
-    path : path
-        A file, or a folder of CSV, Parquet or Arrow files, read in the order of their names.
-    target, features : str or sequence of str, or None
-        Columns: names, shell patterns such as ``"y*"``, comma lists; features are all others if
-        None. For .npz the names of arrays ("y" and "X" if None); X may be in CSR parts: X_data,
-        X_indices, X_indptr and X_shape. For .npy and .npz, a target may be the path of a .npy file.
-    weight : str, default=None
-        A column, or as for `target`.
-    spill : path of a folder, default=None
-        For files with columns that do not fit in memory: the features are written batch by batch to
-        a file there, of which X is a memory map. It has no name and goes with the map.
-
-    Raises
-    ------
-    DataFileError
-        In one sentence, whatever is wrong with the file.
+    Columns are names, shell patterns such as ``"y*"`` and comma lists; features are all others if
+    None. For .npz they are names of arrays ("y" and "X" if None); X may be in CSR parts: X_data,
+    X_indices, X_indptr and X_shape. For .npy and .npz, a target or weight may be the path of a .npy
+    file. Features of files with columns that do not fit in memory are written batch by batch to a
+    file in the folder `spill`, of which X is a memory map; it has no name and goes with the map.
     """
     path = Path(path)
     kind, frame = _open(path)

@@ -154,11 +154,6 @@ def choose(
 
     Without `features`, these are all columns but the target and the weight. A pattern leaves those
     two out; naming them is an error. `file` is for messages.
-
-    Examples
-    --------
-    >>> choose(["x1", "x2", "id", "label"], file="train.csv", target="label", features="x*")
-    Choice(features=['x1', 'x2'], targets=['label'], weight=None)
     """
     check_unique(columns, file)
     targets = [] if target is None else matching(columns, target, file)

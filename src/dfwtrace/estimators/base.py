@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -79,8 +80,6 @@ class TraceNormEstimator(
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
 
-    # What the regressors and the classifiers define
-
     @abstractmethod
     def _task(self) -> ScoresTask:
         """What is minimised."""
@@ -92,8 +91,6 @@ class TraceNormEstimator(
     @abstractmethod
     def _shaped(self, part: Array) -> Array:
         """W transposed, or b, with the axes of scikit-learn's linear models."""
-
-    # Fitting
 
     def _fit(self, X: Data, y: Data, sample_weight: Data, features: object, find: Find) -> None:
         """Check the data, solve, and keep the result; on failure keep the one before."""
@@ -161,8 +158,6 @@ class TraceNormEstimator(
             n_jobs = max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))
         return LocalEngine(n_shards, n_jobs)
 
-    # Using
-
     def transform(self, X: Data) -> Array:
         """Project rows on the left singular vectors of W: X U, of shape (n, rank).
 
@@ -221,7 +216,7 @@ class TraceNormEstimator(
         Its input is "X", a float32 matrix with any number of rows. A classifier's outputs are
         "label" and "probabilities", a regressor's is "prediction".
         """
-        from dfwtrace.estimators.onnx import to_onnx
+        from dfwtrace.estimators.saving import to_onnx
 
         return to_onnx(self)
 
@@ -279,12 +274,7 @@ class FixedRadius(TraceNormEstimator):
         radius = check_positive("radius", self.radius)
 
         def callback(W: LowRankMatrix, record: Named) -> bool:
-            def attributes() -> Named | None:
-                b = self._intercept_at(W, X, y, data["sample_weight"])
-                if b is None:
-                    return None
-                return self._attributes(W.compress(), b, record["epoch"], record["gap"])
-
+            attributes = partial(self._attributes_at, W, record, X, y, data["sample_weight"])
             return epoch_ended is not None and epoch_ended(attributes)
 
         start: LowRankMatrix | None = vars(self).get("low_rank_") if self.warm_start else None
@@ -306,18 +296,18 @@ class FixedRadius(TraceNormEstimator):
         )
         return result, radius
 
-    def _intercept_at(
-        self, W: LowRankMatrix, X: Data, y: Data, sample_weight: Array | None
-    ) -> FloatArray | None:
-        """The best b for W; None where it is not known without an optimisation."""
-        if not self.fit_intercept:
-            return np.zeros(W.shape[1])
-        if is_classifier(self) or is_frame(X):
-            return None
-        weights = np.ones(X.shape[0]) if sample_weight is None else sample_weight
-        x_mean, y_mean = ((weights @ part) / weights.sum() for part in (X, y.reshape(len(y), -1)))
-        b: FloatArray = y_mean - np.asarray(x_mean) @ W
-        return b
+    def _attributes_at(
+        self, W: LowRankMatrix, record: Named, X: Data, y: Data, sample_weight: Array | None
+    ) -> Named | None:
+        """Attributes of a fit that ended at W; None where its best b takes an optimisation."""
+        b = np.zeros(W.shape[1])
+        if self.fit_intercept:
+            if is_classifier(self) or is_frame(X):
+                return None
+            weights = np.ones(len(y)) if sample_weight is None else sample_weight
+            x_sum, y_sum = weights @ X, weights @ y.reshape(len(y), -1)
+            b = (y_sum - np.asarray(x_sum) @ W) / weights.sum()
+        return self._attributes(W.compress(), b, record["epoch"], record["gap"])
 
 
 @contextmanager
