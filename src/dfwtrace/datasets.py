@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dfwtrace._typing import Array
+from dfwtrace._typing import Array, DType
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.validation import check_count, describe
 
@@ -104,9 +104,10 @@ def _features_and_truth(
         check_count(name, value, 1)
     if rank > min(d, m):
         raise ValueError(f"rank must be at most min(d, m) = {min(d, m)}, got {rank}.")
-    if np.dtype(dtype) not in (np.float32, np.float64):
+    kind: DType = np.dtype(dtype)
+    if kind not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, got {describe(dtype)}.")
     U, V = rng.standard_normal((d, rank)), rng.standard_normal((m, rank))
     W = LowRankMatrix(U, np.ones(rank), V).compress()
-    X = rng.standard_normal((n, d), dtype=np.dtype(dtype))
+    X = rng.standard_normal((n, d), dtype=kind)
     return X, W * (1.0 / W.trace_norm)

@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from tests.files.checkpointed import assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
+from dfwtrace.files.checkpoint import settings_of
 from dfwtrace.files.container import write_container
-from dfwtrace.files.identity import settings_of
 from dfwtrace.lmo import Constant, Power
 
 

@@ -97,29 +97,6 @@ def test_no_arrays_and_no_header(path: Path) -> None:
     assert round_trip(path, {}, {}) == ({}, {})
 
 
-BAD_ARRAYS: dict[str, tuple[Any, str]] = {
-    **{
-        name: (np.zeros(2, dtype=name), "must be of float64, ")
-        for name in ("float16", "int8", "uint32", "complex128", "object", "<U3", "M8[s]")
-    },
-    "list": ([1.0], "must be a NumPy array, got [1.0]"),
-    "number": (np.float64(3.0), "must be a NumPy array, got np.float64(3.0)"),
-    "none": (None, "must be a NumPy array, got None"),
-    "masked": (np.ma.masked_array([1.0], [True]), "must be a NumPy array, got "),
-}
-
-
-@pytest.mark.parametrize("name", BAD_ARRAYS)
-def test_other_arrays_are_refused_by_name_and_the_old_file_stays(name: str, path: Path) -> None:
-    array, words = BAD_ARRAYS[name]
-    write_container(path, "model", HEADER, ARRAYS)
-    with pytest.raises(TypeError) as caught:
-        write_container(path, "model", {}, {"fine": np.ones(1), "x": array})
-    assert str(caught.value).startswith(f"arrays['x'] {words}")
-    assert read_container(path, "model").header == HEADER
-    assert os.listdir(path.parent) == [path.name]
-
-
 # The header
 
 VALUES: list[Any] = [
@@ -169,21 +146,13 @@ def test_any_header_comes_back(tmp_path_factory: pytest.TempPathFactory, header:
     assert same(header, round_trip(path, header, {}).header)
 
 
-BAD_VALUES: list[tuple[Any, str]] = [
-    ((1, 2), "header['a'] must be a JSON value, got (1, 2)."),
-    (np.int64(3), "header['a'] must be a JSON value, got np.int64(3)."),
-    (np.ones(3), "header['a'] must be a JSON value, got an object of type ndarray."),
-    ([0, {"b": b"x"}], "header['a'][1]['b'] must be a JSON value, got b'x'."),
-    ({1: 2}, "header['a'] must be a JSON value, got {1: 2}."),
-]
-
-
-@pytest.mark.parametrize(("value", "message"), BAD_VALUES, ids=[m[-20:] for _, m in BAD_VALUES])
-def test_other_values_are_refused_with_their_place(value: Any, message: str, path: Path) -> None:
-    with pytest.raises(TypeError) as caught:
+@pytest.mark.parametrize("value", [np.int64(3), np.ones(3), b"x", [0, {"b": {1, 2}}]])
+def test_other_values_are_refused_and_the_old_file_stays(value: Any, path: Path) -> None:
+    write_container(path, "model", HEADER, ARRAYS)
+    with pytest.raises(TypeError, match="not JSON"):
         write_container(path, "model", {"a": value}, {})
-    assert str(caught.value) == message
-    assert not path.exists()
+    assert read_container(path, "model").header == HEADER
+    assert os.listdir(path.parent) == [path.name]
 
 
 def test_a_header_beyond_the_formats_limit_is_refused(path: Path) -> None:

@@ -103,16 +103,6 @@ def read_features(
     return found._replace(X=X)
 
 
-def survey(path: str | os.PathLike[str], *, target: Names = None, features: Names = None) -> Survey:
-    """Return the size and kind of a file's data from headers, footers and first rows only."""
-    return _survey(Path(path), target, features)[0]
-
-
-def first_targets(path: Path, target: Names, features: Names) -> Array | None:
-    """Return the targets of the first rows, to judge by."""
-    return _survey(path, target, features)[1]
-
-
 def column_names(path: Path) -> list[str] | None:
     """Return the names of a file's columns; None where its format has none."""
     frame = _open(path)[1]
@@ -124,7 +114,10 @@ def array_name(path: Path, features: Sequence[str] | None) -> str | None:
     return ((features or [""])[0] or "X") if _files(path)[0] == "npz" else None
 
 
-def _survey(path: Path, target: Names, features: Names) -> tuple[Survey, Array | None]:
+def survey(
+    path: Path, *, target: Names = None, features: Names = None
+) -> tuple[Survey, Array | None]:
+    """Return the size of a file's data and its first targets, without reading it in full."""
     kind, frame = _open(path)
     scale, y = 1.0, None
     if frame is None:
@@ -171,10 +164,11 @@ def _files(path: Path) -> tuple[str, list[Path]]:
         # Writers leave marks such as _SUCCESS and hidden checksums beside the data.
         files = sorted(p for p in path.iterdir() if p.name[0] not in "._") if folder else [path]
     kinds = {
-        file: _FORMATS[end] for file in files for end in _FORMATS if file.name.lower().endswith(end)
+        file: kind
+        for file in files
+        for end, kind in _FORMATS.items()
+        if file.name.lower().endswith(end) and (kind in _WITH_COLUMNS or not folder)
     }
-    if folder:
-        kinds = {file: kind for file, kind in kinds.items() if kind in _WITH_COLUMNS}
     found = set(kinds.values())
     if not found:
         what = "holds no data files" if folder else "is of no known format"
@@ -303,10 +297,7 @@ def _svmlight(
     if first_index is None:
         first_index = 1 if least else 0
     if first_index and least == 0:
-        raise DataFileError(
-            f"{file} has a column 0, but the model was fitted on a file that counts its columns "
-            "from 1."
-        )
+        raise DataFileError(f"{file} has a column 0, but the columns of the model count from 1.")
     shape = (X.shape[0], max(1, X.shape[1] - first_index))
     shifted = sp.csr_array((X.data, X.indices - first_index, X.indptr), shape=shape)
     return shifted, table.whole_as_integers(y), first_index
@@ -316,11 +307,9 @@ def _fitting(values: Array, rows: int, what: str) -> Array:
     """Return targets or weights with the right number of rows, as numbers or text."""
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
-    if values.ndim not in (1, 2) or values.shape[0] != rows:
-        problem = f"have the shape {values.shape}, but there are {rows} rows of features"
-        raise DataFileError(f"{what} {problem}.")
     values = values[:, 0] if values.shape[1:] == (1,) else values
-    if values.dtype.kind not in ("biufU" if values.ndim == 1 else "biuf"):
-        problem = f"hold {values.dtype} in {values.ndim} dimensions"
-        raise DataFileError(f"{what} {problem}, not numbers or one column of text.")
+    known = "biufU" if values.ndim == 1 else "biuf"
+    if values.ndim not in (1, 2) or values.shape[0] != rows or values.dtype.kind not in known:
+        problem = f"hold {values.dtype} of shape {values.shape}, not numbers or one column of text"
+        raise DataFileError(f"{what} {problem} for each of the {rows} rows.")
     return as_floating(values) if values.ndim == 2 else values

@@ -28,7 +28,6 @@ import safetensors.numpy
 
 from dfwtrace._typing import Array
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.validation import describe
 
 #: None, bool, int, float, str, or a list or a dict (with str keys) of them.
 JSON: TypeAlias = Any
@@ -57,8 +56,10 @@ def write_container(
     path: str | os.PathLike[str], kind: str, header: dict[str, JSON], arrays: Mapping[str, Array]
 ) -> None:
     """Write a header and arrays, of the dtypes in `DTYPES`, to a file, whole or not at all."""
-    text = json.dumps(_to_json(header, "header"), separators=(",", ":"), allow_nan=False)
-    stored = {name: _stored(name, array) for name, array in arrays.items()}
+    text = json.dumps(_to_json(header), separators=(",", ":"), allow_nan=False)
+    # In C order, because safetensors writes memory as it lies; np.ascontiguousarray would give a
+    # 0-d array the shape (1,).
+    stored = {name: np.asarray(a, a.dtype.newbyteorder("="), "C") for name, a in arrays.items()}
     metadata = {
         "format": "dfwtrace",
         "format_version": str(FORMAT_VERSIONS[kind]),
@@ -80,12 +81,16 @@ def read_container(path: str | os.PathLike[str], kind: str) -> Container:
     with _opened(name, kind) as (file, metadata):
         try:
             np.empty(os.path.getsize(path), np.uint8)  # safetensors panics where memory is short
-            arrays = {key: _sound(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118  # no dict
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # no dict
+            checksum = _checksum(kind, metadata["header"], arrays)
+            flags = [a.view(np.uint8) for a in arrays.values() if a.dtype == np.bool_]
+            if any(flag.max(initial=0) > 1 for flag in flags):
+                raise ValueError("NumPy relies on booleans that are 0 or 1 in memory")
         except MemoryError as error:
             raise ModelFormatError(f"{name} is too large for the memory.") from error
         except Exception as error:  # also dtypes and shapes that NumPy lacks
             raise _damaged(name, "it holds arrays that dfwtrace does not write") from error
-    if _checksum(kind, metadata["header"], arrays) != metadata["checksum"]:
+    if checksum != metadata["checksum"]:
         raise _damaged(name, "its checksum does not match its content")
     try:
         header = json.loads(metadata["header"], object_pairs_hook=_from_json)
@@ -146,38 +151,14 @@ def _checksum(kind: str, header: str, arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _stored(name: str, array: object) -> Array:
-    """The array in C order, because safetensors writes memory as it lies."""
-    if not isinstance(array, np.ndarray) or np.ma.isMaskedArray(array):
-        raise TypeError(f"arrays[{name!r}] must be a NumPy array, got {describe(array)}.")
-    if array.dtype.name not in DTYPES:
-        raise TypeError(f"arrays[{name!r}] must be of {', '.join(DTYPES)}, got {array.dtype.name}.")
-    # np.ascontiguousarray would give a 0-d array the shape (1,).
-    stored: Array = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
-    return stored
-
-
-def _sound(array: Array) -> Array:
-    """Refuse other dtypes, and booleans that are not 0 or 1 in memory, on which NumPy relies."""
-    boolean = array.dtype == np.bool_
-    if array.dtype.name not in DTYPES or (boolean and array.view(np.uint8).max(initial=0) > 1):
-        raise ValueError("not an array of ours")
-    return array
-
-
-def _to_json(value: JSON, place: str) -> JSON:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"$float": repr(float(value))}
+def _to_json(value: JSON) -> JSON:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(float(value))}
     if isinstance(value, list):
-        return [_to_json(item, f"{place}[{k}]") for k, item in enumerate(value)]
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise TypeError(f"{place} must be a JSON value, got {describe(value)}.")
-    return {
-        f"${key}" if key.startswith("$") else key: _to_json(item, f"{place}[{key!r}]")
-        for key, item in value.items()
-    }
+        return [_to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {("$" + key if key[:1] == "$" else key): _to_json(value[key]) for key in value}
+    return value
 
 
 def _from_json(pairs: list[tuple[str, JSON]]) -> JSON:
