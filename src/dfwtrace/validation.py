@@ -38,10 +38,8 @@ def check_features(X: Data) -> Matrix:
             raise ValueError(f"X must be a valid sparse matrix, but {error}.") from error
     else:
         matrix = _as_array("X", X)
-    if matrix.ndim != 2:
-        raise ValueError(f"X must have two dimensions, got shape {matrix.shape}.")
-    if 0 in matrix.shape:
-        raise ValueError(f"X must have at least one row and one column, got shape {matrix.shape}.")
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"X must have rows and columns, at least one, got shape {matrix.shape}.")
     _check_finite("X", matrix)
     return matrix
 

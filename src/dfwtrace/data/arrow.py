@@ -72,8 +72,6 @@ class CsvPart:
             head = stream.read(4 << 20)
             rows = head.count(b"\n") * raw.size() / max(1, raw.tell())
             self._estimate = max(1, round(rows)) if stream.read(1) else None
-        if b"\0" in head:
-            raise DataFileError(f"{path} is not CSV in UTF-8: it holds bytes that are not text.")
         header = re.split(rb"[\r\n]", head.lstrip(b"\r\n"), maxsplit=1)[0]
         outside_quotes = b"".join(header.split(b'"')[::2])
         self._separator = max(",;\t", key=lambda sign: outside_quotes.count(sign.encode()))

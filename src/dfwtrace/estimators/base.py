@@ -189,8 +189,9 @@ class TraceNormEstimator(
         dtypes = [np.float64, np.float32]
         return validate_data(self, X, *y, accept_sparse="csr", dtype=dtypes, **how)
 
-    def _scores(self, X: Matrix) -> Array:
+    def _scores(self, X: Data) -> Array:
         """XW + 1bᵀ through the factors, in the precision of X."""
+        X = self._check_rows(X)
         left, right, b = self._factors(X.dtype)
         scores: Array = (X @ left) @ right
         scores += b

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from itertools import pairwise
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -13,13 +12,9 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from dfwtrace._typing import Array, Data
-from dfwtrace.data.shards import slice_rows
 from dfwtrace.engines import is_frame, number_labels
 from dfwtrace.estimators.base import FixedRadius, Named, read_weights
 from dfwtrace.tasks import Multinomial
-
-# Rows whose scores are made at once for labels: they stay in cache.
-_ROWS_AT_ONCE = 1024
 
 
 @dataclass(eq=False, repr=False)
@@ -66,25 +61,21 @@ class ClassifierMethods(ClassifierMixin):  # type: ignore[misc]  # untyped
 
     def decision_function(self, X: Data) -> Array:
         """Return the scores of the classes; of two classes, the second's less the first's."""
-        scores: Array = self._scores(self._check_rows(X))
+        scores: Array = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Data) -> Array:
         """Predict the most likely class of each row."""
-        X = self._check_rows(X)
-        ends = [*range(0, X.shape[0], _ROWS_AT_ONCE), X.shape[0]]
-        blocks = (slice_rows(X, start, stop) for start, stop in pairwise(ends))
-        best = [self._scores(block).argmax(axis=1) for block in blocks]
-        labels: Array = self.classes_[np.concatenate(best)]
-        return labels
+        best = self._scores(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Data) -> Array:
         """Return the probabilities of the classes, in the order of `classes_`."""
-        return np.asarray(softmax(self._scores(self._check_rows(X)), axis=1))
+        return np.asarray(softmax(self._scores(X), axis=1))
 
     def predict_log_proba(self, X: Data) -> Array:
         """Return the logarithms of the probabilities, finite also where those underflow."""
-        return np.asarray(log_softmax(self._scores(self._check_rows(X)), axis=1))
+        return np.asarray(log_softmax(self._scores(X), axis=1))
 
     def _shaped(self, part: Array) -> Array:
         return part[1:] - part[:1] if len(part) == 2 else part

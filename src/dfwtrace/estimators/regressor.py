@@ -26,7 +26,7 @@ class RegressorMethods(MultiOutputMixin, RegressorMixin):  # type: ignore[misc] 
 
     def predict(self, X: Data) -> Array:
         """Predict the targets of rows, of shape (n, m), or (n,) if y had one dimension."""
-        scores: Array = self._scores(self._check_rows(X))
+        scores: Array = self._scores(X)
         return scores[:, 0] if self._one_target else scores
 
     def _shaped(self, part: Array) -> Array:
