@@ -221,10 +221,6 @@ class TraceNormEstimator(
 
         return to_onnx(self)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        # Not by any name that ends in _: a fit that fails leaves some behind.
-        return "low_rank_" in vars(self)
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True

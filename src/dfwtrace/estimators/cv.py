@@ -25,8 +25,7 @@ from dfwtrace.estimators.base import (
     read_weights,
     with_callbacks,
 )
-from dfwtrace.estimators.classifier import ClassifierMethods
-from dfwtrace.estimators.regressor import RegressorMethods
+from dfwtrace.estimators.linear import ClassifierMethods, RegressorMethods
 from dfwtrace.result import Path, Result
 from dfwtrace.validation import check_count, describe
 

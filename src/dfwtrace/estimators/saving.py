@@ -11,9 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dfwtrace._typing import Array
 from dfwtrace.estimators.base import Named, TraceNormEstimator
-from dfwtrace.estimators.classifier import TraceNormClassifier
 from dfwtrace.estimators.cv import TraceNormClassifierCV, TraceNormRegressorCV
-from dfwtrace.estimators.regressor import TraceNormRegressor
+from dfwtrace.estimators.linear import TraceNormClassifier, TraceNormRegressor
 from dfwtrace.files.container import Container, ModelFormatError, read_container, write_container
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Result, Status
@@ -46,7 +45,7 @@ def save(
             "derived from them."
         )
     check_is_fitted(estimator)
-    result, known = estimator.result_, vars(estimator)
+    result, plan, known = estimator.result_, estimator.result_.plan, vars(estimator)
     arrays = {"U": result.W.U, "s": result.W.s, "V": result.W.V}
     if result.intercept is not None:
         arrays["intercept"] = result.intercept
@@ -69,11 +68,7 @@ def save(
         "gap": float(result.gap),
         "status": result.status,
         "history": [_plain(record) for record in result.history],
-        "plan": {
-            "representation": result.plan.representation,
-            "reason": result.plan.reason,
-            "workload": _plain(vars(result.plan.workload)),
-        },
+        "plan": _plain(vars(plan)) | {"workload": _plain(vars(plan.workload))},
     }
     write_container(path, _KIND, header, arrays)
 

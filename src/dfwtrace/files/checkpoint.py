@@ -188,9 +188,12 @@ def pack(value: Any, arrays: dict[str, Array]) -> JSON:
         alike = all(type(row) is dict and list(row) == names for row in value)
         if not alike or {type(name) for name in names} != {str}:
             return [pack(part, arrays) for part in value]
-        # A history, which may be long: by column.
-        columns = {name: [row[name] for row in value] for name in names}
-        return {"table": {name: _pack_column(part, arrays) for name, part in columns.items()}}
+        table: dict[str, JSON] = {}
+        for name in names:  # a history, which may be long: by column
+            column = [row[name] for row in value]
+            floats = {type(entry) for entry in column} == {float}
+            table[name] = pack(np.array(column) if floats else column, arrays)
+        return {"table": table}
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
         return {"dict": {name: pack(part, arrays) for name, part in value.items()}}
     what = f"values of {value.dtype}" if array else describe(value)
@@ -223,21 +226,14 @@ def unpack(packed: JSON, arrays: dict[str, Array]) -> Any:
     return [dict(zip(content, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _pack_column(values: list[Any], arrays: dict[str, Array]) -> JSON:
-    kinds = {type(value) for value in values}
-    return pack(np.array(values) if kinds == {float} else values, arrays)
-
-
 def _difference(then: dict[str, JSON], now: dict[str, JSON]) -> str | None:
     """Return the first difference of two runs in words, or None if they are the same."""
     name = next((name for name, value in now.items() if then.get(name) != value), None)
     if name is None:
         return None
-    if name != "rows of the shards":
-        return f"the {name} was {then.get(name)} and is {now[name]}"
-    before = then.get(name)
-    pairs = enumerate(zip(before if isinstance(before, list) else [], now[name], strict=False))
-    return f"the rows of shard {next((j for j, (a, b) in pairs if a != b), 0)} have changed"
+    if name == "rows of the shards":
+        return f"the {name} have changed"
+    return f"the {name} was {then.get(name)} and is {now[name]}"
 
 
 def settings_of(thing: object) -> str:
