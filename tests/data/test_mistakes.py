@@ -100,6 +100,7 @@ def test_mistakes_in_csv(
     assert [word for word in words if word not in said] == [], said
     with pytest.raises(DataFileError):
         read_table(path, **{"target": None, **options}, spill=tmp_path)
+    assert list(tmp_path.iterdir()) == [path]  # nothing is left of what was given up
 
 
 FIELDS = st.sampled_from(["1", "2.5", "x", '"', '""', '"a"', "\n", "\r", ",", ",", " ", "é", "\0"])
@@ -223,10 +224,10 @@ CSR = {"X_data": [1.0, 2.0], "X_indices": [0, 1], "X_indptr": [0, 1, 1, 2], "X_s
         ({"X": 1j * ONES}, {}, "array 'X' of t.npz holds complex128 "),
         ({"X": np.ones(3)}, {}, "array 'X' of t.npz holds float64 of shape (3,)"),
         ({"X": np.ones((0, 3))}, {}, "array 'X' of t.npz holds float64 of shape (0, 3)"),
-        ({"X": ONES, "y": np.ones(3)}, {}, "'y' of t.npz hold float64 of shape (3,), not"),
-        ({"X": ONES, "y": 1j * np.ones(4)}, {}, "hold complex128 of shape"),
-        ({"X": ONES, "y": np.float64(3)}, {}, "of shape ()"),
-        ({"X": ONES, "y": np.full((4, 2), "a")}, {}, "hold <U1 of shape (4, 2)"),
+        ({"X": ONES, "y": np.ones(3)}, {}, "'y' of t.npz have the shape (3,), but there are 4"),
+        ({"X": ONES, "y": 1j * np.ones(4)}, {}, "hold complex128 in 1"),
+        ({"X": ONES, "y": np.float64(3)}, {}, "have the shape ()"),
+        ({"X": ONES, "y": np.full((4, 2), "a")}, {}, "hold <U1 in 2 dimensions"),
         ({"X": ONES, "y": [1, 2, np.nan, 3]}, {}, "column 'y' of t.npz has no value in row 3 "),
         ({"X": [[1, 2], [3, np.inf]]}, {}, "column '1' of t.npz is infinite in row 2 "),
         ({"X": ONES, "w": -np.ones(4)}, {"weight": "w"}, "'w' of t.npz is negative in row 1"),

@@ -186,9 +186,7 @@ def metadata_of(path: Path) -> dict[str, str]:
 # What is refused
 
 
-NOT_SAFETENSORS = (
-    "is not a safetensors file, is cut short or damaged, or is too large for the memory."
-)
+NOT_SAFETENSORS = "is not a safetensors file, is cut short or damaged, or too large for the memory."
 
 
 def assert_refused(path: Path, why: str, kind: str = "model") -> None:
@@ -223,9 +221,9 @@ def test_files_that_are_none_of_ours(path: Path, tmp_path: Path) -> None:
             assert_refused(path, why)
             with pytest.raises(ModelFormatError):
                 peek(path)
-    assert_refused(tmp_path, "is not a regular file.")
+    assert_refused(tmp_path, "is a folder, a pipe or a device, not a regular file.")
     os.mkfifo(tmp_path / "pipe")
-    assert_refused(tmp_path / "pipe", "is not a regular file.")
+    assert_refused(tmp_path / "pipe", "is a folder, a pipe or a device, not a regular file.")
 
 
 def test_the_kind_is_seen_and_checked(path: Path) -> None:

@@ -297,7 +297,8 @@ def _svmlight(
     if first_index is None:
         first_index = 1 if least else 0
     if first_index and least == 0:
-        raise DataFileError(f"{file} has a column 0, but the columns of the model count from 1.")
+        problem = "but the model was fitted on a file that counts its columns from 1"
+        raise DataFileError(f"{file} has a column 0, {problem}.")
     shape = (X.shape[0], max(1, X.shape[1] - first_index))
     shifted = sp.csr_array((X.data, X.indices - first_index, X.indptr), shape=shape)
     return shifted, table.whole_as_integers(y), first_index
@@ -307,9 +308,11 @@ def _fitting(values: Array, rows: int, what: str) -> Array:
     """Return targets or weights with the right number of rows, as numbers or text."""
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
+    if values.ndim not in (1, 2) or values.shape[0] != rows:
+        problem = f"have the shape {values.shape}, but there are {rows} rows of features"
+        raise DataFileError(f"{what} {problem}.")
     values = values[:, 0] if values.shape[1:] == (1,) else values
-    known = "biufU" if values.ndim == 1 else "biuf"
-    if values.ndim not in (1, 2) or values.shape[0] != rows or values.dtype.kind not in known:
-        problem = f"hold {values.dtype} of shape {values.shape}, not numbers or one column of text"
-        raise DataFileError(f"{what} {problem} for each of the {rows} rows.")
+    if values.dtype.kind not in ("biufU" if values.ndim == 1 else "biuf"):
+        problem = f"hold {values.dtype} in {values.ndim} dimensions"
+        raise DataFileError(f"{what} {problem}, not numbers or one column of text.")
     return as_floating(values) if values.ndim == 2 else values

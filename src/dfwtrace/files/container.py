@@ -111,11 +111,11 @@ def peek(path: str | os.PathLike[str], kind: str | None = None) -> str:
 def _opened(name: str, asked: str | None) -> Iterator[tuple[Any, dict[str, str]]]:
     """The file as safetensors opens it, and its metadata, checked."""
     if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe would wait forever, a device never end
-        raise ModelFormatError(f"{name} is not a regular file.")
+        raise ModelFormatError(f"{name} is a folder, a pipe or a device, not a regular file.")
     try:
         file: Any = safetensors.safe_open(name, framework="np")
     except (MemoryError, OSError, UnicodeError, safetensors.SafetensorError) as error:
-        why = "is not a safetensors file, is cut short or damaged, or is too large for the memory"
+        why = "is not a safetensors file, is cut short or damaged, or too large for the memory"
         raise ModelFormatError(f"{name} {why}.") from error
     with file:
         metadata = file.metadata() or {}
