@@ -17,7 +17,7 @@ import numpy as np
 import dfwtrace as dt
 from benchmarks import spark_session
 from benchmarks.harness import Row, Scale, in_turn
-from dfwtrace.data.rows import ArrayRows, Examined
+from dfwtrace.data.shards import ArrayRows, Examined
 from dfwtrace.engines import Engine
 
 if TYPE_CHECKING:

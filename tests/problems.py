@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import dfwtrace as dt
-from dfwtrace.data.rows import ArrayRows
+from dfwtrace.data.shards import ArrayRows
 from dfwtrace.engines import LocalEngine, LocalWorkers
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.solvers import Problem, Start

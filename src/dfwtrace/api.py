@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import Data, FloatArray
-from dfwtrace.data.rows import ArrayRows, Facts
-from dfwtrace.data.shards import Shard, random_folds
+from dfwtrace.data.shards import ArrayRows, Facts, Shard, random_folds
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
 from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix

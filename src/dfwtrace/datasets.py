@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
-from dfwtrace._typing import Array
+from dfwtrace._typing import Array, DType
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.validation import check_count, describe
 
@@ -20,7 +19,7 @@ def make_multitask(
     rank: int = 10,
     noise: float = 0.0,
     seed: int = 0,
-    dtype: Any = np.float64,
+    dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, LowRankMatrix]:
     """Multi-task regression Y = XW + noise, X Gaussian, W of the given rank and trace norm 1.
 
@@ -65,7 +64,7 @@ def make_multiclass(
     m: int = 300,
     rank: int = 10,
     seed: int = 0,
-    dtype: Any = np.float64,
+    dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, LowRankMatrix]:
     """Multi-class classification: y is the class of highest score in XW.
 
@@ -99,15 +98,16 @@ def make_multiclass(
 
 
 def _features_and_truth(
-    rng: np.random.Generator, n: int, d: int, m: int, rank: int, dtype: Any
+    rng: np.random.Generator, n: int, d: int, m: int, rank: int, dtype: npt.DTypeLike
 ) -> tuple[Array, LowRankMatrix]:
     for name, value in (("n", n), ("d", d), ("m", m), ("rank", rank)):
         check_count(name, value, 1)
     if rank > min(d, m):
         raise ValueError(f"rank must be at most min(d, m) = {min(d, m)}, got {rank}.")
-    if np.dtype(dtype) not in (np.float32, np.float64):
+    kind: DType = np.dtype(dtype)
+    if kind not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, got {describe(dtype)}.")
     U, V = rng.standard_normal((d, rank)), rng.standard_normal((m, rank))
     W = LowRankMatrix(U, np.ones(rank), V).compress()
-    X = rng.standard_normal((n, d), dtype=dtype)
+    X = rng.standard_normal((n, d), dtype=kind)
     return X, W * (1.0 / W.trace_norm)

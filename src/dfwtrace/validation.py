@@ -36,14 +36,11 @@ def check_features(X: Data) -> Matrix:
             matrix.check_format(full_check=True)
         except ValueError as error:
             raise ValueError(f"X must be a valid sparse matrix, but {error}.") from error
-        values = matrix.data
     else:
-        matrix = values = _as_array("X", X)
-    if matrix.ndim != 2:
-        raise ValueError(f"X must have two dimensions, got shape {matrix.shape}.")
-    if 0 in matrix.shape:
-        raise ValueError(f"X must have at least one row and one column, got shape {matrix.shape}.")
-    _check_finite("X", values)
+        matrix = _as_array("X", X)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"X must have rows and columns, at least one, got shape {matrix.shape}.")
+    _check_finite("X", matrix)
     return matrix
 
 
@@ -125,9 +122,14 @@ def _as_number(name: str, value: object) -> float:
         return math.inf
 
 
-def _as_array(name: str, value: object) -> Array:
+def check_not_masked(name: str, value: object) -> None:
+    """Refuse a masked array, whose hidden values would count."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array; fill or drop the masked entries.")
+
+
+def _as_array(name: str, value: object) -> Array:
+    check_not_masked(name, value)
     try:
         array = np.asarray(value)
     except ValueError as error:  # ragged rows
@@ -141,25 +143,32 @@ def _check_numeric(name: str, dtype: DType) -> None:
         raise TypeError(f"{name} must hold real numbers, got values of {dtype}.")
 
 
-def _check_finite(name: str, values: Array) -> None:
-    """A sum is finite if all is; only where it is not is every entry examined."""
-    if values.dtype.kind != "f" or values.size == 0:
-        return
-    rows = max(1, _CHUNK_BYTES // max(1, values.nbytes // values.shape[0]))
-    starts = range(0, values.shape[0], rows)
+def _check_finite(name: str, values: Matrix) -> None:
+    place = find_not_finite(values)
+    if place is not None:
+        kind = "NaN" if np.isnan(values[place]) else "infinity"
+        raise ValueError(f"{name} must be finite, but holds {kind} (first in row {place[0]}).")
 
-    def first_bad_row(start: int) -> int | None:
+
+def find_not_finite(X: Matrix) -> tuple[int, ...] | None:
+    """Return row, and column if there are any, of the first NaN or infinity."""
+    values: Array = X.data if sp.issparse(X) else X
+    if values.dtype.kind != "f" or values.size == 0:
+        return None
+    rows = max(1, _CHUNK_BYTES // max(1, values.nbytes // values.shape[0]))
+
+    def first_bad(start: int) -> tuple[int, ...] | None:
         chunk = values[start : start + rows]
         with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(chunk.sum()):
+            if np.isfinite(chunk.sum()):  # then all entries are
                 return None
-        bad = np.argwhere(~np.isfinite(chunk))
-        return start + int(bad[0][0]) if bad.size else None
+        for row, *columns in np.argwhere(~np.isfinite(chunk)).tolist():
+            return start + row, *columns
+        return None
 
     with ThreadPoolExecutor() as pool:  # a sum is bound by memory, which one thread cannot fill
-        found = [row for row in pool.map(first_bad_row, starts) if row is not None]
-    if found:
-        kind = "NaN" if np.isnan(values[found[0]]).any() else "infinity"
-        # The values of a sparse matrix have no rows of their own.
-        place = f" (first in row {found[0]})" if values.ndim == 2 or name == "y" else ""
-        raise ValueError(f"{name} must be finite, but holds {kind}{place}.")
+        found = filter(None, pool.map(first_bad, range(0, values.shape[0], rows)))
+        place = next(found, None)
+    if place is None or not sp.issparse(X):
+        return place
+    return int(np.searchsorted(X.indptr, place[0], side="right")) - 1, int(X.indices[place[0]])

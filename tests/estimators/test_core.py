@@ -41,7 +41,7 @@ def test_a_regressor_is_a_call_to_solve(solver: str, intercept: bool, multitask:
         tol=1e-1,
         epochs=30,
         sample_weight=weights,
-        seed=model._seed(),
+        seed=np.random.RandomState(3).randint(2**31 - 1),
         engine=dt.LocalEngine(4),
     )
     assert_same_bits(model.low_rank_, result.W)

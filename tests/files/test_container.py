@@ -97,29 +97,6 @@ def test_no_arrays_and_no_header(path: Path) -> None:
     assert round_trip(path, {}, {}) == ({}, {})
 
 
-BAD_ARRAYS: dict[str, tuple[Any, str]] = {
-    **{
-        name: (np.zeros(2, dtype=name), "must be of float64, ")
-        for name in ("float16", "int8", "uint32", "complex128", "object", "<U3", "M8[s]")
-    },
-    "list": ([1.0], "must be a NumPy array, got [1.0]"),
-    "number": (np.float64(3.0), "must be a NumPy array, got np.float64(3.0)"),
-    "none": (None, "must be a NumPy array, got None"),
-    "masked": (np.ma.masked_array([1.0], [True]), "must be a NumPy array, got "),
-}
-
-
-@pytest.mark.parametrize("name", BAD_ARRAYS)
-def test_other_arrays_are_refused_by_name_and_the_old_file_stays(name: str, path: Path) -> None:
-    array, words = BAD_ARRAYS[name]
-    write_container(path, "model", HEADER, ARRAYS)
-    with pytest.raises(TypeError) as caught:
-        write_container(path, "model", {}, {"fine": np.ones(1), "x": array})
-    assert str(caught.value).startswith(f"arrays['x'] {words}")
-    assert read_container(path, "model").header == HEADER
-    assert os.listdir(path.parent) == [path.name]
-
-
 # The header
 
 VALUES: list[Any] = [
@@ -169,21 +146,13 @@ def test_any_header_comes_back(tmp_path_factory: pytest.TempPathFactory, header:
     assert same(header, round_trip(path, header, {}).header)
 
 
-BAD_VALUES: list[tuple[Any, str]] = [
-    ((1, 2), "header['a'] must be a JSON value, got (1, 2)."),
-    (np.int64(3), "header['a'] must be a JSON value, got np.int64(3)."),
-    (np.ones(3), "header['a'] must be a JSON value, got an object of type ndarray."),
-    ([0, {"b": b"x"}], "header['a'][1]['b'] must be a JSON value, got b'x'."),
-    ({1: 2}, "header['a'] must be a JSON value, got {1: 2}."),
-]
-
-
-@pytest.mark.parametrize(("value", "message"), BAD_VALUES, ids=[m[-20:] for _, m in BAD_VALUES])
-def test_other_values_are_refused_with_their_place(value: Any, message: str, path: Path) -> None:
-    with pytest.raises(TypeError) as caught:
+@pytest.mark.parametrize("value", [np.int64(3), np.ones(3), b"x", [0, {"b": {1, 2}}]])
+def test_other_values_are_refused_and_the_old_file_stays(value: Any, path: Path) -> None:
+    write_container(path, "model", HEADER, ARRAYS)
+    with pytest.raises(TypeError, match="not JSON"):
         write_container(path, "model", {"a": value}, {})
-    assert str(caught.value) == message
-    assert not path.exists()
+    assert read_container(path, "model").header == HEADER
+    assert os.listdir(path.parent) == [path.name]
 
 
 def test_a_header_beyond_the_formats_limit_is_refused(path: Path) -> None:
@@ -217,6 +186,9 @@ def metadata_of(path: Path) -> dict[str, str]:
 # What is refused
 
 
+NOT_SAFETENSORS = "is not a safetensors file, is cut short or damaged, or too large for the memory."
+
+
 def assert_refused(path: Path, why: str, kind: str = "model") -> None:
     with pytest.raises(ModelFormatError) as caught:
         read_container(path, kind)
@@ -231,11 +203,9 @@ def test_a_file_that_is_missing(path: Path) -> None:
 
 def test_files_that_are_none_of_ours(path: Path, tmp_path: Path) -> None:
     contents = {
-        "is not a safetensors file.": [
+        NOT_SAFETENSORS: [
             *(b"12345678", b"radius,gap\n1,2\n" * 9, b"\xff" * 100),
             pickle.dumps({"a": np.ones(100)}),
-        ],
-        "is not a safetensors file, or is cut short or damaged.": [
             *(b"", b"{", b"\0" * 9, b"\0" * 100, b"\x10" + b"\0" * 7 + b"{}"),
             *(b"\x02" + b"\0" * 7 + b"[]", b"\x03" + b"\0" * 7 + b'{"}'),
         ],
@@ -251,9 +221,9 @@ def test_files_that_are_none_of_ours(path: Path, tmp_path: Path) -> None:
             assert_refused(path, why)
             with pytest.raises(ModelFormatError):
                 peek(path)
-    assert_refused(tmp_path, "is a folder, not a file.")
+    assert_refused(tmp_path, "is a folder, a pipe or a device, not a regular file.")
     os.mkfifo(tmp_path / "pipe")
-    assert_refused(tmp_path / "pipe", "is not a regular file.")
+    assert_refused(tmp_path / "pipe", "is a folder, a pipe or a device, not a regular file.")
 
 
 def test_the_kind_is_seen_and_checked(path: Path) -> None:
@@ -267,28 +237,20 @@ def test_the_kind_is_seen_and_checked(path: Path) -> None:
     ("by", "shown"), [("2.1.0", "2.1.0"), ("9\n" * 99, "of an unknown version")]
 )
 def test_other_formats_name_the_version_that_wrote_them(by: str, shown: str, path: Path) -> None:
-    here = version("dfwtrace")
-    later = {"format": "dfwtrace", "format_version": "9", "kind": "model", "written_by": by}
-    path.write_bytes(safetensors.numpy.save({"x": np.zeros(3, dtype=np.float16)}, later))
-    update = f"this is version {here}: update dfwtrace to read it."
-    assert_refused(path, f"was written by dfwtrace {shown}; {update}")
-    write_container(path, "checkpoint", {}, {})
-    earlier = metadata_of(path) | {"format_version": "1", "written_by": by}
-    path.write_bytes(safetensors.numpy.save({}, earlier))
-    with pytest.raises(ModelFormatError) as caught:
-        peek(path)
-    assert str(caught.value) == (
-        f"{path} was written by dfwtrace {shown} in an earlier format of checkpoints, which this "
-        f"version, {here}, does not read; start again without it or use that version."
-    )
+    for number in ("1", "3", "9" * 5000, "x"):
+        metadata = {"format": "dfwtrace", "format_version": number, "kind": "checkpoint"}
+        path.write_bytes(safetensors.numpy.save({}, metadata | {"written_by": by}))
+        with pytest.raises(ModelFormatError) as caught:
+            peek(path)
+        assert str(caught.value) == (
+            f"{path} was written by dfwtrace {shown} in a format that this version, "
+            f"{version('dfwtrace')}, does not read; start again without it or use that version."
+        )
 
 
 @pytest.mark.parametrize(
     ("field", "value", "why"),
     [
-        ("format_version", "0", "its format version is not a number"),
-        ("format_version", "9" * 5000, "its format version is not a number"),
-        ("format_version", None, "its format version is not a number"),
         ("extra", "", "its metadata are not complete"),
         ("header", '{"radius":4.0}', "its checksum does not match its content"),
         ("checksum", "", "its checksum does not match its content"),
@@ -330,12 +292,12 @@ def test_what_does_not_fit_its_header_is_not_read(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(1 << 40)  # a terabyte of nothing; no disk is used, and no memory may be
     assert path.stat().st_blocks < 1000
-    assert_refused(path, "is not a safetensors file, or is cut short or damaged.")
+    assert_refused(path, NOT_SAFETENSORS)
 
 
 @pytest.mark.parametrize(
     ("memory", "why"),
-    [(1 << 38, "cannot be mapped into memory: "), (3 << 39, "is too large for the memory.")],
+    [(1 << 38, NOT_SAFETENSORS), (3 << 39, "is too large for the memory.")],
     ids=["no map", "a map, but no array"],
 )
 def test_a_file_beyond_the_memory_is_refused(memory: int, why: str, path: Path) -> None:

@@ -19,8 +19,7 @@ from dfwtrace import SparkEngine
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli.output import CommandError, arm, require, sentence_of
 from dfwtrace.data import files
-from dfwtrace.data.columns import choose
-from dfwtrace.data.table import FIRST_ROWS, Table, is_classification, whole_as_integers
+from dfwtrace.data.table import FIRST_ROWS, Table, choose, is_classification, whole_as_integers
 from dfwtrace.engines.spark.session import find_session
 
 if TYPE_CHECKING:

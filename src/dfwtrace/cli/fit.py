@@ -23,7 +23,7 @@ from dfwtrace.cli import predict as models
 from dfwtrace.cli.data import FORMATS, Data, Features, Given, Target, Task, Weight
 from dfwtrace.cli.output import CommandError, Json, Output, Quiet, Verbose, check_outputs, require
 from dfwtrace.cli.predict import Scores, by_key, score, shown_scores
-from dfwtrace.data.files import array_name, first_targets, survey
+from dfwtrace.data.files import array_name, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
@@ -305,8 +305,8 @@ def plan(
     output, free = Output(json, quiet), free_memory()
     with ui.refusing():
         rows_of.require_target(data, target)
-        found = survey(data, target=target, features=features)
-        kind, y = rows_of.judge(first_targets(data, target, features), task, None)
+        found, first = survey(data, target=target, features=features)
+        kind, y = rows_of.judge(first, task, None)
         classes = len(np.unique(y)) if kind == "classification" else 0
         method: Any = dt.Multinomial() if classes else dt.LeastSquares()
         way = resolve(solver, lmo, None, method.log_factor)

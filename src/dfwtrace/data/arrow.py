@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -17,8 +16,7 @@ import pyarrow.fs
 
 from dfwtrace._typing import Array
 from dfwtrace.data import table
-from dfwtrace.data.columns import Choice, check_unique, require
-from dfwtrace.data.table import DataFileError, Table, bad_value, check_finite, reading
+from dfwtrace.data.table import Choice, DataFileError, Table, bad_value, check_finite, reading
 from dfwtrace.validation import as_floating
 
 Types = dict[str, pa.DataType]
@@ -48,7 +46,7 @@ class ArrowPart:
         with reading(path, self._what):
             self._fragment = form.make_fragment(str(path), filesystem=files)
             schema = self._fragment.physical_schema
-            check_unique(schema.names, path.name)  # decoded now: may not be UTF-8
+            table.check_unique(schema.names, path.name)  # decoded now: may not be UTF-8
         self.types = dict(zip(schema.names, schema.types, strict=True))
 
     def batches(self, types: Types, rows: int) -> Iterator[pa.RecordBatch]:
@@ -74,8 +72,6 @@ class CsvPart:
             head = stream.read(4 << 20)
             rows = head.count(b"\n") * raw.size() / max(1, raw.tell())
             self._estimate = max(1, round(rows)) if stream.read(1) else None
-        if b"\0" in head:
-            raise DataFileError(f"{path} is not CSV in UTF-8: it holds bytes that are not text.")
         header = re.split(rb"[\r\n]", head.lstrip(b"\r\n"), maxsplit=1)[0]
         outside_quotes = b"".join(header.split(b'"')[::2])
         self._separator = max(",;\t", key=lambda sign: outside_quotes.count(sign.encode()))
@@ -88,7 +84,7 @@ class CsvPart:
         distinct = len({name for name in names if name.isdigit()})
         if distinct < len(names) and all(re.match(_NUMBER, name) for name in names):
             raise DataFileError(f"{path} has no header: its first line holds numbers, not names.")
-        check_unique(names, path.name)
+        table.check_unique(names, path.name)
         self._raw = dict(zip(names, schema.names, strict=True))
         # What is whole in the first block may have fractions in the next.
         each = [kind if kind == pa.bool_() else pa.float64() for kind in schema.types]
@@ -147,7 +143,7 @@ class ArrowTable:
     """One table in one or several files; the first file's columns are the table's."""
 
     def __init__(self, path: Path, kind: str, files: list[Path]) -> None:
-        self.name = path.name
+        self.name, self.csv = path.name, kind == "csv"
         self.parts = [CsvPart(f) if kind == "csv" else ArrowPart(f, kind) for f in files]
         self.columns = list(self.parts[0].types)
 
@@ -157,15 +153,14 @@ class ArrowTable:
         text = choice.targets[0] if len(choice.targets) == 1 else None
         types: list[Types] = []
         for part in self.parts:
-            require(list(part.types), wanted, part.path.name)
+            table.require(list(part.types), wanted, part.path.name)
             types.append({name: part.types[name] for name in wanted})
-            if text is not None and isinstance(part, CsvPart):
+            if text is not None and self.csv:
                 types[-1][text] = pa.string()
         plain = {_numbers(each[name])[0] for each in types for name in choice.features}
         dtype = as_floating(np.empty(0, np.result_type(np.bool_, *plain))).dtype
         widths: dict[str, int] = {}  # of columns of lists; 0 for plain ones
         kept: dict[str, list[Array]] = {name: [] for name in wanted[len(choice.features) :]}
-        targets: list[Array] = []
 
         def blocks() -> Iterator[Array]:
             """Yield the features of each batch, checked, and keep the rest."""
@@ -184,18 +179,19 @@ class ArrowTable:
                 block = np.concatenate(sides, axis=1, dtype=dtype)
                 check_finite(block, _spread(choice.features, widths), file, first)
                 yield block
-            for name in choice.targets:
-                if len({piece.dtype.kind == "U" for piece in kept[name]}) > 1:
-                    raise DataFileError(f"column {name!r} of {self.name} holds text in some files.")
-                targets.append(np.concatenate(kept[name]))
-            if text is not None and isinstance(self.parts[0], CsvPart):
-                targets[0] = _parse_target(targets[0], self.name, text)
 
         X = _stacked(blocks()) if spill is None else _spilled(blocks(), spill)
+        for name in choice.targets:
+            if len({piece.dtype.kind == "U" for piece in kept[name]}) > 1:
+                raise DataFileError(f"column {name!r} of {self.name} holds text in some files.")
+        whole = {name: np.concatenate(pieces) for name, pieces in kept.items()}
         labels, y = _spread(choice.targets, widths), None
-        if labels:
-            y = targets[0].ravel() if len(labels) == 1 else as_floating(np.column_stack(targets))
-        weight = np.concatenate(kept[choice.weight]) if choice.weight is not None else None
+        if len(labels) == 1:
+            y = whole[choice.targets[0]].ravel()
+            y = _parse_target(y, self.name, labels[0]) if y.dtype.kind == "U" and self.csv else y
+        elif labels:
+            y = as_floating(np.column_stack([whole[name] for name in choice.targets]))
+        weight = None if choice.weight is None else whole[choice.weight]
         source = table.describe(self.name, X, labels)
         return Table(X, y, _spread(choice.features, widths), labels or None, source, weight)
 
@@ -303,26 +299,14 @@ def _stacked(blocks: Iterator[Array]) -> Array:
 
 
 def _spilled(blocks: Iterator[Array], folder: Path) -> Array:
-    """Return a map of a new .npy file in a folder, which grows block by block."""
-    rows, name, form = 0, "", np.lib.format
+    """Return a map of a new file in a folder, which has no name and goes with the map."""
+    rows = 0
     try:
-        # Plain writes, not a map: mapped pages would count as this process's memory.
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".npy", delete=False) as file:
-            name = file.name
-            for block in blocks:
-                header = {"descr": block.dtype.str, "fortran_order": False}
-                if not rows:  # numpy leaves room for any number of them
-                    form.write_array_header_2_0(file, header | {"shape": (0, block.shape[1])})
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for block in blocks:  # mapped pages, if written, would count as this process's memory
                 file.write(np.ascontiguousarray(block).data)
                 rows += len(block)
-            file.seek(0)
-            form.write_array_header_2_0(file, header | {"shape": (rows, block.shape[1])})
-    except BaseException as error:
-        if name:
-            os.unlink(name)
-        if isinstance(error, OSError):
-            problem = f"the features cannot be written to {folder}: {error.strerror}."
-            raise DataFileError(problem) from error
-        raise
-    mapped: Array = np.load(name, mmap_mode="r", allow_pickle=False)
-    return mapped
+            return np.memmap(file, block.dtype, "r", shape=(rows, block.shape[1]))
+    except OSError as error:
+        problem = f"the features cannot be written to {folder}: {error.strerror}."
+        raise DataFileError(problem) from error

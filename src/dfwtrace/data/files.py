@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.lib import format as npy
+from numpy.lib.npyio import NpzFile
 
-from dfwtrace._typing import Array
+from dfwtrace._typing import Array, Matrix
 from dfwtrace.data import table
-from dfwtrace.data.arrays import read_arrays
-from dfwtrace.data.columns import Choice, Names, choose, matching, require
-from dfwtrace.data.table import FIRST_ROWS, DataFileError, Survey, Table, reading
+from dfwtrace.data.table import Choice, DataFileError, Names, Survey, Table, choose, reading
 from dfwtrace.validation import as_floating
 
 if TYPE_CHECKING:
@@ -39,31 +41,18 @@ def read_table(
     weight: str | None = None,
     spill: str | os.PathLike[str] | None = None,
 ) -> Table:
-    """Read features and targets.
+    """Read features and targets of a file, or of a folder of CSV, Parquet or Arrow files.
 
-    Parameters
-    ----------
-    path : path
-        A file, or a folder of CSV, Parquet or Arrow files, read in the order of their names.
-    target, features : str or sequence of str, or None
-        Columns: names, shell patterns such as ``"y*"``, comma lists; features are all others if
-        None. For .npz the names of arrays ("y" and "X" if None); X may be in CSR parts: X_data,
-        X_indices, X_indptr and X_shape. For .npy and .npz, a target may be the path of a .npy file.
-    weight : str, default=None
-        A column, or as for `target`.
-    spill : path of a folder, default=None
-        For files with columns that do not fit in memory: the features are written batch by batch to
-        a new .npy file there, of which X is a memory map. The file is the caller's to remove.
-
-    Raises
-    ------
-    DataFileError
-        In one sentence, whatever is wrong with the file.
+    Columns are names, shell patterns such as ``"y*"`` and comma lists; features are all others if
+    None. For .npz they are names of arrays ("y" and "X" if None); X may be in CSR parts: X_data,
+    X_indices, X_indptr and X_shape. For .npy and .npz, a target or weight may be the path of a .npy
+    file. Features of files with columns that do not fit in memory are written batch by batch to a
+    file in the folder `spill`, of which X is a memory map; it has no name and goes with the map.
     """
     path = Path(path)
     kind, frame = _open(path)
     if frame is None:
-        return read_arrays(path, kind, target, features, weight)
+        return _read_arrays(path, kind, target, features, weight)
     choice = choose(frame.columns, file=path.name, target=target, features=features, weight=weight)
     return frame.read(choice, None if spill is None else Path(spill))
 
@@ -88,7 +77,7 @@ def read_features(
     kind, frame = _open(path)
     if frame is None:
         array = array if kind == "npz" else None
-        found = read_arrays(path, kind, target, array, None, targets, first_index)
+        found = _read_arrays(path, kind, target, array, None, targets, first_index)
         X = found.X
         if kind == "svmlight" and X.shape[1] < n_features:
             X.resize(X.shape[0], n_features)
@@ -102,26 +91,16 @@ def read_features(
         found = frame.read(Choice(columns, []))
         X, place = found.X, {name: j for j, name in enumerate(found.feature_names or [])}
         if names is not None and list(place) != names:
-            require(list(place), names, path.name)
+            table.require(list(place), names, path.name)
             X = np.take(X, [place[name] for name in names], axis=1)
             found = found._replace(feature_names=names)
         if targets:  # by themselves: a feature may be a target too
-            y = frame.read(Choice([], matching(frame.columns, target or "", path.name)))
+            y = frame.read(Choice([], table.matching(frame.columns, target or "", path.name)))
             found = found._replace(y=y.y, target_names=y.target_names)
     if (width := X.shape[1]) != n_features:
         problem = f"has {width} features, but the model was fitted on {n_features}"
         raise DataFileError(f"{path.name} {problem}.")
     return found._replace(X=X)
-
-
-def survey(path: str | os.PathLike[str], *, target: Names = None, features: Names = None) -> Survey:
-    """Return the size and kind of a file's data from headers, footers and first rows only."""
-    return _survey(Path(path), target, features)[0]
-
-
-def first_targets(path: Path, target: Names, features: Names) -> Array | None:
-    """Return the targets of the first rows, to judge by."""
-    return _survey(path, target, features)[1]
 
 
 def column_names(path: Path) -> list[str] | None:
@@ -135,20 +114,23 @@ def array_name(path: Path, features: Sequence[str] | None) -> str | None:
     return ((features or [""])[0] or "X") if _files(path)[0] == "npz" else None
 
 
-def _survey(path: Path, target: Names, features: Names) -> tuple[Survey, Array | None]:
+def survey(
+    path: Path, *, target: Names = None, features: Names = None
+) -> tuple[Survey, Array | None]:
+    """Return the size of a file's data and its first targets, without reading it in full."""
     kind, frame = _open(path)
     scale, y = 1.0, None
     if frame is None:
-        X, y, *_ = read_arrays(path, kind, target, features, head=True)
+        X, y, *_ = _read_arrays(path, kind, target, features, head=True)
         if kind == "svmlight":
             with path.open("rb") as lines:
-                scale = path.stat().st_size / sum(map(len, islice(lines, FIRST_ROWS)))
+                scale = path.stat().st_size / sum(map(len, islice(lines, table.FIRST_ROWS)))
         rows, exact = round(X.shape[0] * scale), scale == 1.0
     else:
         choice = choose(frame.columns, file=path.name, target=target, features=features)
         X = frame.read(Choice(choice.features, []), enough=1).X
         if choice.targets:
-            y = frame.read(Choice([], choice.targets), enough=FIRST_ROWS).y
+            y = frame.read(Choice([], choice.targets), enough=table.FIRST_ROWS).y
         counts, certain = zip(*(part.count() for part in frame.parts), strict=True)
         rows, exact = sum(counts), all(certain)
     width, dtype, asked, columns = X.shape[1], as_floating(X[:0]).dtype, None, 0
@@ -156,7 +138,7 @@ def _survey(path: Path, target: Names, features: Names) -> tuple[Survey, Array |
     if sp.issparse(X):  # a value and a 32-bit column number each, and where each row begins
         nbytes = round(X.nnz * scale) * (dtype.itemsize + 4) + (rows + 1) * 4
     if y is not None:
-        y = y[:FIRST_ROWS]
+        y = y[: table.FIRST_ROWS]
         asked = "classification" if table.is_classification(y) else "regression"
         columns = 1 if y.ndim == 1 else y.shape[1]
     return Survey(rows, width, dtype, sp.issparse(X), nbytes, asked, columns, exact), y
@@ -182,10 +164,11 @@ def _files(path: Path) -> tuple[str, list[Path]]:
         # Writers leave marks such as _SUCCESS and hidden checksums beside the data.
         files = sorted(p for p in path.iterdir() if p.name[0] not in "._") if folder else [path]
     kinds = {
-        file: _FORMATS[end] for file in files for end in _FORMATS if file.name.lower().endswith(end)
+        file: kind
+        for file in files
+        for end, kind in _FORMATS.items()
+        if file.name.lower().endswith(end) and (kind in _WITH_COLUMNS or not folder)
     }
-    if folder:
-        kinds = {file: kind for file, kind in kinds.items() if kind in _WITH_COLUMNS}
     found = set(kinds.values())
     if not found:
         what = "holds no data files" if folder else "is of no known format"
@@ -199,3 +182,137 @@ def _files(path: Path) -> tuple[str, list[Path]]:
         if not file.is_file():  # a pipe could be read only once, or for ever
             raise DataFileError(f"{file} is not a regular file.")
     return kind, files
+
+
+def _read_arrays(
+    path: Path,
+    kind: str,
+    target: Names = None,
+    features: Names = None,
+    weight: str | None = None,
+    targets: bool = True,
+    first_index: int | None = None,
+    head: bool = False,
+) -> Table:
+    """Read a file of kind "npy", "npz" or "svmlight"; without `targets`, features only.
+
+    With `head`, X has only the right shape and type; of an svmlight file, the first rows.
+    """
+    file, y, w, names = path.name, None, None, []
+    label, name = _only(target, file), _only(features, file)
+    if kind != "npz" and name is not None:
+        raise DataFileError(f"{file} has no column names: leave out --features.")
+    if kind == "svmlight" and label not in (None, "label"):
+        raise DataFileError(f"{file} has its labels at the start of each line: leave out --target.")
+    with (
+        reading(path, f"an {kind if kind == 'svmlight' else kind.upper()} file"),
+        path.open("rb") as raw,
+        NpzFile(raw, allow_pickle=False) if kind == "npz" else nullcontext() as archive,
+    ):
+        if kind == "svmlight":
+            lines = io.BytesIO(b"".join(islice(raw, table.FIRST_ROWS))) if head else raw
+            X, y, first_index = _svmlight(lines, file, first_index, empty=not targets)
+            label = "label"
+        else:
+            X = _matrix(archive, name or "X", path, head)
+            if label is None and archive is not None and "y" in archive:
+                label = "y"
+            y = _array(archive, label, path) if targets and label is not None else None
+        if targets and weight is not None:
+            w = _array(archive, weight, path)
+    if X.dtype.kind not in "biuf" or X.ndim != 2 or 0 in X.shape:
+        what = f"array {name or 'X'!r} of {file}" if kind == "npz" else file
+        raise DataFileError(
+            f"{what} holds {X.dtype} of shape {X.shape}: features must be numbers, in at least one "
+            "row and one column."
+        )
+    if not head:
+        X = as_floating(X)
+        table.check_finite(X, None, file)
+    if targets and y is not None and label is not None:
+        y = _fitting(y, X.shape[0], f"the targets {label!r} of {file}")
+        stem = Path(label).stem if label.endswith(".npy") else label
+        names = [stem] if y.ndim == 1 else [f"{stem}[{j}]" for j in range(y.shape[1])]
+        table.check_finite(y, names, file)
+    if w is not None:
+        w = _fitting(w, X.shape[0], f"the weights {weight!r} of {file}")
+        w = table.check_weight(w, str(weight), file)
+    source = table.describe(file, X, names)
+    return Table(X, y if targets else None, None, names or None, source, w, first_index)
+
+
+def _only(given: Names, file: str) -> str | None:
+    """Return the one name that was given."""
+    if given is None or isinstance(given, str):
+        return given
+    if len(given) != 1:
+        raise DataFileError(f"{file} has no column names: name one array, not several.")
+    return given[0]
+
+
+def _array(archive: NpzFile[Any] | None, name: str, path: Path) -> Array:
+    """Return an array of the archive, or of a separate .npy file."""
+    if archive is not None and (name in archive or not name.endswith(".npy")):
+        table.require(list(archive), [name], path.name, "array")
+        return np.asarray(archive[name])
+    other = Path(name) if Path(name).exists() else path.parent / name
+    if other.suffix != ".npy":
+        raise DataFileError(f"{path.name} has no column names: give a .npy file, not {name!r}.")
+    if other.exists() and not other.is_file():
+        raise DataFileError(f"{other} is not a regular file.")
+    with reading(other, "an NPY file"), other.open("rb") as part:
+        array: Array = npy.read_array(part, allow_pickle=False)
+    return array
+
+
+def _matrix(archive: NpzFile[Any] | None, name: str, path: Path, head: bool) -> Matrix:
+    """Return a map, an array, or the CSR matrix that the parts X_data, X_indices, ... make."""
+    if archive is None:
+        return npy.open_memmap(path, mode="r")
+    if name not in archive and f"{name}_indptr" in archive:
+        parts = [f"{name}_{part}" for part in ("data", "indices", "indptr", "shape")]
+        data, indices, indptr, shape = (_array(archive, part, path) for part in parts)
+        matrix = sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
+        matrix.check_format(full_check=True)
+        return matrix
+    if not head or name not in archive:
+        return _array(archive, name, path)
+    assert archive.zip is not None
+    with archive.zip.open(f"{name}.npy") as part:  # its header only
+        old = npy.read_magic(part) == (1, 0)
+        size, _, dtype = (npy.read_array_header_1_0 if old else npy.read_array_header_2_0)(part)
+    return np.broadcast_to(np.zeros((), dtype), size)
+
+
+def _svmlight(
+    lines: IO[bytes], file: str, first_index: int | None, *, empty: bool
+) -> tuple[Matrix, Array, int]:
+    """Return a CSR matrix, the labels, and the number of the first column, 0 or 1."""
+    from sklearn.datasets import load_svmlight_file
+
+    X, y = load_svmlight_file(lines, zero_based=True)
+    if not X.shape[0] or not (X.nnz or empty):
+        raise DataFileError(f"{file} has no {'features' if X.shape[0] else 'rows'}.")
+    least = int(X.indices.min()) if X.nnz else None
+    if first_index is None:
+        first_index = 1 if least else 0
+    if first_index and least == 0:
+        problem = "but the model was fitted on a file that counts its columns from 1"
+        raise DataFileError(f"{file} has a column 0, {problem}.")
+    shape = (X.shape[0], max(1, X.shape[1] - first_index))
+    shifted = sp.csr_array((X.data, X.indices - first_index, X.indptr), shape=shape)
+    return shifted, table.whole_as_integers(y), first_index
+
+
+def _fitting(values: Array, rows: int, what: str) -> Array:
+    """Return targets or weights with the right number of rows, as numbers or text."""
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8", "replace")
+    if values.ndim not in (1, 2) or values.shape[0] != rows:
+        problem = f"have the shape {values.shape}, but there are {rows} rows of features"
+        raise DataFileError(f"{what} {problem}.")
+    values = values[:, 0] if values.shape[1:] == (1,) else values
+    if values.dtype.kind not in ("biufU" if values.ndim == 1 else "biuf"):
+        problem = f"hold {values.dtype} in {values.ndim} dimensions"
+        raise DataFileError(f"{what} {problem}, not numbers or one column of text.")
+    return as_floating(values) if values.ndim == 2 else values

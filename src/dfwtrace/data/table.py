@@ -1,17 +1,23 @@
-"""What a data file becomes, and the errors about one."""
+"""What a data file becomes, which of its columns are what, and the errors about one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, Matrix
+from dfwtrace.validation import find_not_finite
 
+#: Names, shell patterns and comma lists.
+Names = Sequence[str] | str | None
 #: Rows that are enough to judge targets by.
 FIRST_ROWS = 10_000
 
@@ -47,11 +53,11 @@ class Survey(NamedTuple):
 
 def describe(file: str, X: Matrix, targets: list[str]) -> str:
     """Return the `source` of a table."""
-    n, d = X.shape
-    names = f"target{'s'[: len(targets) - 1]} {', '.join(map(repr, targets))}" if targets else ""
-    names = f"{len(targets)} targets" if len(targets) > 3 else names
-    line = f"{file}: {n} row{'s'[: n != 1]}, {d} feature{'s'[: d != 1]}"
-    return f"{line}, {names}" if names else line
+    line = f"{file}: {X.shape[0]} rows, {X.shape[1]} features"
+    if len(targets) > 3:
+        return f"{line}, {len(targets)} targets"
+    names = ", ".join(map(repr, targets))
+    return f"{line}, target{'s' * (len(targets) > 1)} {names}" if targets else line
 
 
 def is_classification(y: Array) -> bool:
@@ -111,27 +117,112 @@ def bad_value(file: str, column: str, row: int, problem: str, text: str = "") ->
 
 def check_finite(block: Matrix, names: list[str] | None, file: str, first_row: int = 0) -> None:
     """Refuse NaN and infinity by row and column; without names, columns are counted."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if block.dtype.kind != "f" or np.isfinite(block.sum()):  # then all values are
-            return
-    block = block if block.ndim == 2 else block[:, None]
-    for start in range(0, block.shape[0], 4096):  # it may be a map of more than fits in memory
-        rows = block[start : start + 4096]
-        bad = ~np.isfinite(rows.data if sp.issparse(rows) else rows)
-        if sp.issparse(rows):
-            bad = sp.csr_array((bad, rows.indices, rows.indptr), shape=rows.shape)
-        for row, column in zip(*bad.nonzero(), strict=True):
-            problem = "has no value" if np.isnan(rows[row, column]) else "is infinite"
-            name = names[column] if names else str(column)
-            raise bad_value(file, name, first_row + start + int(row), problem)
+    place = find_not_finite(block)
+    if place is not None:
+        row, column = (*place, 0)[:2]
+        problem = "has no value" if np.isnan(block[place]) else "is infinite"
+        raise bad_value(file, names[column] if names else str(column), first_row + row, problem)
 
 
 def check_weight(weight: Array, column: str, file: str, first_row: int = 0) -> Array:
-    """Return weights as float64, refusing what is not one column of numbers of at least 0."""
+    """Return weights as float64 if they are one column of finite numbers of at least 0."""
     if weight.ndim != 1 or weight.dtype.kind not in "biuf":
         raise DataFileError(f"the weights {column!r} of {file} must be one column of numbers.")
-    weight = weight.astype(np.float64)
     check_finite(weight, [column], file, first_row)
     if (weight < 0).any():
         raise bad_value(file, column, first_row + int(np.argmax(weight < 0)), "is negative")
-    return weight
+    return weight.astype(np.float64)
+
+
+class Choice(NamedTuple):
+    """The columns to read."""
+
+    features: list[str]
+    targets: list[str]
+    weight: str | None = None
+
+
+def choose(
+    columns: Sequence[str],
+    *,
+    file: str,
+    target: Names = None,
+    features: Names = None,
+    weight: str | None = None,
+) -> Choice:
+    """Pick columns, in the order of the file, by exact names, shell patterns and comma lists.
+
+    Without `features`, these are all columns but the target and the weight. A pattern leaves those
+    two out; naming them is an error. `file` is for messages.
+    """
+    check_unique(columns, file)
+    targets = [] if target is None else matching(columns, target, file)
+    if weight is not None:
+        require(columns, [weight], file)
+        if weight in targets:
+            raise DataFileError(f"column {weight!r} of {file} cannot be both target and weight.")
+    taken = {*targets, weight}
+    if features is not None:
+        return Choice(matching(columns, features, file, taken), targets, weight)
+    # The row numbers that pandas writes along with a table are no features.
+    left = [n for n in columns if n not in taken and not re.fullmatch(r"__index_level_\d+__", n)]
+    if "" in left:
+        raise DataFileError(
+            f"column {list(columns).index('') + 1} of {file} has no name (row numbers that were "
+            "saved along?): name it, or choose the columns with --features."
+        )
+    if not left:
+        raise DataFileError(f"{file} has no columns left that could be features.")
+    return Choice(left, targets, weight)
+
+
+def check_unique(columns: Sequence[str], file: str) -> None:
+    """Refuse a name that two columns have."""
+    for name, count in Counter(columns).most_common(1):
+        if count > 1:
+            raise DataFileError(f"{file} has {count} columns named {name!r}; names must differ.")
+
+
+def require(known: Sequence[str], wanted: Sequence[str], file: str, what: str = "column") -> None:
+    """Refuse names that a file does not have; a single one with the nearest of those it has."""
+    names = set(known)
+    missing = [name for name in wanted if name not in names]
+    if not missing:
+        return
+    hint = f"it has {', '.join(map(repr, known[:5]))}{', ...' if len(known) > 5 else '.'}"
+    if len(missing) == 1:
+        close = [name for name in known if name.lower() == missing[0].lower()]
+        close += difflib.get_close_matches(missing[0], known, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]!r}?" if close else hint
+    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+    raise DataFileError(f"{file} has no {what} {', '.join(map(repr, missing[:5]))}{more}; {hint}")
+
+
+def matching(
+    columns: Sequence[str],
+    wanted: Sequence[str] | str,
+    file: str,
+    taken: Collection[str | None] = (),
+) -> list[str]:
+    """Return the columns that names and patterns stand for, in the order of the file."""
+    items: list[str] = []
+    for entry in [wanted] if isinstance(wanted, str) else wanted:
+        parts = [entry] if entry in columns else [part.strip() for part in entry.split(",")]
+        items += [part for part in parts if part or part in columns]
+    found: set[str] = set()
+    for item in items:
+        hits = {item}
+        if item not in columns and any(sign in item for sign in "*?["):
+            hits = {name for name in columns if name and fnmatchcase(name, item)} - set(taken)
+        else:
+            require(columns, [item], file)
+        if item in taken:
+            raise DataFileError(
+                f"column {item!r} of {file} cannot be target or weight and feature."
+            )
+        if not hits:
+            raise DataFileError(f"no column of {file} matches the pattern {item!r}.")
+        found |= hits
+    if not found:
+        raise DataFileError(f"no columns of {file} were named.")
+    return [name for name in columns if name in found]

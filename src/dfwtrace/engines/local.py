@@ -16,8 +16,7 @@ from typing import Any, Self
 import scipy.linalg  # noqa: F401  # brings a BLAS of its own, which a limit set before would miss
 import threadpoolctl
 
-from dfwtrace.data.rows import ArrayRows
-from dfwtrace.data.shards import split_rows
+from dfwtrace.data.shards import ArrayRows, split_rows
 from dfwtrace.engines.base import Args, Cost, Workers
 from dfwtrace.engines.tree import Node, TreeSum
 from dfwtrace.validation import check_count

@@ -1,8 +1,7 @@
 """Estimators in the manner of scikit-learn."""
 
-from dfwtrace.estimators.classifier import TraceNormClassifier
 from dfwtrace.estimators.cv import TraceNormClassifierCV, TraceNormRegressorCV
-from dfwtrace.estimators.regressor import TraceNormRegressor
+from dfwtrace.estimators.linear import TraceNormClassifier, TraceNormRegressor
 from dfwtrace.estimators.saving import load
 
 __all__ = [

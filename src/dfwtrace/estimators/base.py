@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,12 +20,12 @@ from sklearn.base import (
     is_classifier,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dfwtrace._typing import Array, Data, DType, FloatArray, Matrix
 from dfwtrace.api import solve
-from dfwtrace.data.shards import default_shards, slice_rows
+from dfwtrace.data.shards import default_shards
 from dfwtrace.engines import Engine, LocalEngine, is_frame
 from dfwtrace.files.checkpoint import Checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
@@ -32,9 +33,9 @@ from dfwtrace.lmo import LMO
 from dfwtrace.result import Result
 from dfwtrace.solvers.steps import Step
 from dfwtrace.tasks import ScoresTask
-from dfwtrace.validation import check_count, check_positive, check_weights, describe
+from dfwtrace.validation import check_count, check_not_masked, check_positive, check_weights
 
-Fit = TypeVar("Fit", bound=Callable[..., Any])
+Fit = TypeVar("Fit")
 #: Arguments of `dfwtrace.solve`, or attributes of an estimator, by name.
 Named: TypeAlias = dict[str, Any]
 #: Called after an epoch with what makes the attributes of a fit that ended there, on demand.
@@ -58,10 +59,6 @@ except ImportError:  # scikit-learn before 1.9
         return fit
 
 
-# Rows that are multiplied at once when scores are not kept: their scores stay in cache.
-_ROWS_AT_ONCE = 1024
-
-
 @dataclass(eq=False, repr=False)  # for the constructor; the rest is scikit-learn's
 class TraceNormEstimator(
     CallbackSupportMixin,  # type: ignore[misc]  # scikit-learn's classes are untyped
@@ -83,8 +80,6 @@ class TraceNormEstimator(
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
 
-    # What the regressors and the classifiers define
-
     @abstractmethod
     def _task(self) -> ScoresTask:
         """What is minimised."""
@@ -96,8 +91,6 @@ class TraceNormEstimator(
     @abstractmethod
     def _shaped(self, part: Array) -> Array:
         """W transposed, or b, with the axes of scikit-learn's linear models."""
-
-    # Fitting
 
     def _fit(self, X: Data, y: Data, sample_weight: Data, features: object, find: Find) -> None:
         """Check the data, solve, and keep the result; on failure keep the one before."""
@@ -139,40 +132,31 @@ class TraceNormEstimator(
             "duality_gap_": gap,
         }
 
-    def _common(self, X: Data) -> Named:
-        """Arguments of every call to the solver."""
+    def _settings(self, X: Data) -> Named:
+        """Arguments of `dfwtrace.solve` and `dfwtrace.path` alike."""
+        seed = 0  # the same in every fit
+        if self.random_state is not None:
+            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         return {
             "intercept": self.fit_intercept,
-            "engine": self._engine(X),
-            "seed": self._seed(),
+            "epochs": None if self.max_iter is None else check_count("max_iter", self.max_iter, 0),
+            "tol": self.tol,
+            "max_time": self.max_time,
+            "representation": self.representation,
+            "progress": bool(self.verbose),
+            "engine": self.engine if self.engine != "local" else self._local_engine(X),
+            "seed": seed,
         }
 
-    def _epochs(self) -> int | None:
-        return None if self.max_iter is None else check_count("max_iter", self.max_iter, 0)
-
-    def _engine(self, X: Data) -> Engine | None:
-        """The engine; None for the one that `dfwtrace.solve` takes by itself."""
-        if not isinstance(self.engine, str):
-            return self.engine
-        if self.engine != "local":
-            raise ValueError(
-                f"engine must be 'local' or an engine such as SparkEngine(spark), "
-                f"got {describe(self.engine)}."
-            )
-        if is_frame(X):
+    def _local_engine(self, X: Data) -> Engine | None:
+        if is_frame(X):  # the engine of its session
             return None
-        n_shards = self.n_shards
+        n_shards, n_jobs = self.n_shards, self.n_jobs
         if n_shards is None:
             n_shards = default_shards((X.data if sp.issparse(X) else X).nbytes)
-        return LocalEngine(check_count("n_shards", n_shards, 1), _n_threads(self.n_jobs))
-
-    def _seed(self) -> int:
-        """The workers' common seed; the same in every fit unless `random_state` says otherwise."""
-        if self.random_state is None:
-            return 0
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-
-    # Using
+        if isinstance(n_jobs, int | np.integer) and n_jobs < 0:  # -1 is all processors
+            n_jobs = max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))
+        return LocalEngine(n_shards, n_jobs)
 
     def transform(self, X: Data) -> Array:
         """Project rows on the left singular vectors of W: X U, of shape (n, rank).
@@ -198,32 +182,20 @@ class TraceNormEstimator(
         check_is_fitted(self)
         return self._validated(X, reset=False)
 
-    def _validated(self, X: Data, *y: Data, **how: bool) -> Any:
+    def _validated(self, X: Data, *y: Data, **how: bool) -> Data:
         """X, or X and y, checked by scikit-learn; X in float32 or float64 as it comes."""
         for name, array in zip("Xy", (X, *y), strict=False):
-            if np.ma.isMaskedArray(array):  # whose hidden values scikit-learn would take
-                raise TypeError(
-                    f"{name} must not be a masked array; fill or drop the masked entries."
-                )
+            check_not_masked(name, array)  # scikit-learn would take the hidden values
         dtypes = [np.float64, np.float32]
         return validate_data(self, X, *y, accept_sparse="csr", dtype=dtypes, **how)
 
     def _scores(self, X: Data) -> Array:
         """XW + 1bᵀ through the factors, in the precision of X."""
         X = self._check_rows(X)
-        scores = np.empty((X.shape[0], self.low_rank_.shape[1]), X.dtype)
-        for rows, block in self._score_blocks(X):
-            scores[rows] = block
-        return scores
-
-    def _score_blocks(self, X: Matrix) -> Iterator[tuple[slice, Array]]:
-        """The scores of a few rows at a time: all of them may not fit in memory."""
         left, right, b = self._factors(X.dtype)
-        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-            stop = min(start + _ROWS_AT_ONCE, X.shape[0])
-            block = (slice_rows(X, start, stop) @ left) @ right
-            block += b
-            yield slice(start, stop), block
+        scores: Array = (X @ left) @ right
+        scores += b
+        return scores
 
     def _factors(self, dtype: DType) -> tuple[Array, Array, Array]:
         W, b = self.low_rank_, self._b
@@ -245,15 +217,11 @@ class TraceNormEstimator(
         Its input is "X", a float32 matrix with any number of rows. A classifier's outputs are
         "label" and "probabilities", a regressor's is "prediction".
         """
-        from dfwtrace.estimators.onnx import to_onnx
+        from dfwtrace.estimators.saving import to_onnx
 
         return to_onnx(self)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        # Not by any name that ends in _: a fit that fails leaves some behind.
-        return "low_rank_" in vars(self)
-
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -303,14 +271,12 @@ class FixedRadius(TraceNormEstimator):
         radius = check_positive("radius", self.radius)
 
         def callback(W: LowRankMatrix, record: Named) -> bool:
-            def attributes() -> Named | None:
-                b = self._intercept_at(W, X, y, data["sample_weight"])
-                if b is None:
-                    return None
-                return self._attributes(W.compress(), b, record["epoch"], record["gap"])
-
+            attributes = partial(self._attributes_at, W, record, X, y, data["sample_weight"])
             return epoch_ended is not None and epoch_ended(attributes)
 
+        start: LowRankMatrix | None = vars(self).get("low_rank_") if self.warm_start else None
+        if start is not None and start.trace_norm > radius:
+            start = start * (radius / start.trace_norm)
         result = solve(
             self._task(),
             X,
@@ -319,45 +285,26 @@ class FixedRadius(TraceNormEstimator):
             solver=self.solver,
             lmo=self.lmo,
             step=self.step,
-            epochs=self._epochs(),
-            tol=self.tol,
-            max_time=self.max_time,
-            start=self._start(X, y, radius) if self.warm_start else None,
+            start=start,
             callback=callback if epoch_ended else None,
-            progress=bool(self.verbose),
             checkpoint=self.checkpoint,
-            representation=self.representation,
-            **self._common(X),
+            **self._settings(X),
             **data,
         )
         return result, radius
 
-    def _intercept_at(
-        self, W: LowRankMatrix, X: Data, y: Data, sample_weight: Array | None
-    ) -> FloatArray | None:
-        """The best b for W; None where it is not known without an optimisation."""
-        if not self.fit_intercept:
-            return np.zeros(W.shape[1])
-        if is_classifier(self) or is_frame(X):
-            return None
-        weights = np.ones(X.shape[0]) if sample_weight is None else sample_weight
-        x_mean, y_mean = ((weights @ part) / weights.sum() for part in (X, y.reshape(len(y), -1)))
-        b: FloatArray = y_mean - np.asarray(x_mean) @ W
-        return b
-
-    def _start(self, X: Data, y: Data, radius: float) -> LowRankMatrix | None:
-        """The last solution, scaled into the present ball."""
-        known: LowRankMatrix | None = vars(self).get("low_rank_")
-        if known is None:
-            return None
-        if not is_frame(X):
-            shape = X.shape[1], len(self.classes_) if is_classifier(self) else np.size(y[0])
-            if known.shape != shape:
-                raise ValueError(
-                    f"warm_start needs as many features and targets as in the last fit, "
-                    f"{known.shape}, got {shape}."
-                )
-        return known if known.trace_norm <= radius else known * (radius / known.trace_norm)
+    def _attributes_at(
+        self, W: LowRankMatrix, record: Named, X: Data, y: Data, sample_weight: Array | None
+    ) -> Named | None:
+        """Attributes of a fit that ended at W; None where its best b takes an optimisation."""
+        b = np.zeros(W.shape[1])
+        if self.fit_intercept:
+            if is_classifier(self) or is_frame(X):
+                return None
+            weights = np.ones(len(y)) if sample_weight is None else sample_weight
+            x_sum, y_sum = weights @ X, weights @ y.reshape(len(y), -1)
+            b = (y_sum - np.asarray(x_sum) @ W) / weights.sum()
+        return self._attributes(W.compress(), b, record["epoch"], record["gap"])
 
 
 @contextmanager
@@ -391,14 +338,3 @@ def read_weights(X: Matrix, sample_weight: Data) -> Array | None:
     if np.asarray(sample_weight).ndim == 0:
         sample_weight = np.full(X.shape[0], sample_weight)
     return check_weights(sample_weight, X.shape[0])
-
-
-def _n_threads(n_jobs: int | None) -> int | None:
-    """A number of threads as scikit-learn counts them: -1 is all processors."""
-    if n_jobs is None:
-        return None
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer):
-        raise TypeError(f"n_jobs must be a whole number or None, got {describe(n_jobs)}.")
-    if n_jobs == 0:
-        raise ValueError("n_jobs must not be 0: -1 is all processors.")
-    return int(n_jobs) if n_jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + int(n_jobs))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from inspect import signature
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
-from dfwtrace._typing import Array, Data, FloatArray
+from dfwtrace._typing import Data, FloatArray
 from dfwtrace.api import path, solve
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import (
@@ -24,8 +25,7 @@ from dfwtrace.estimators.base import (
     read_weights,
     with_callbacks,
 )
-from dfwtrace.estimators.classifier import ClassifierMethods, TraceNormClassifier
-from dfwtrace.estimators.regressor import RegressorMethods, TraceNormRegressor
+from dfwtrace.estimators.linear import ClassifierMethods, RegressorMethods
 from dfwtrace.result import Path, Result
 from dfwtrace.validation import check_count, describe
 
@@ -72,30 +72,17 @@ class CrossValidated(TraceNormEstimator):
         labels = self.classes_[y] if is_classifier(self) and not is_frame(X) else y
         if self.scoring is not None and is_frame(X):
             raise TypeError("scoring must be None where X is a DataFrame: the loss is used.")
-        scorer = None if self.scoring is None else check_scoring(self, self.scoring)
-        epochs = self._epochs()
+        if self.scoring is not None:
+            check_scoring(self, self.scoring)  # before the work
+        data |= self._settings(X)
+        data["epochs"] = 1000 if data["epochs"] is None else data["epochs"]
         # Once: a splitter that shuffles would make others the next time.
         folds = self._folds(X, labels, groups)
-        data |= self._common(X)
-        found = path(
-            self._task(),
-            X,
-            y,
-            radii=self._grid(X, y, data),
-            folds=folds,
-            tol=self.tol,
-            epochs=1000 if epochs is None else epochs,
-            max_time=self.max_time,
-            representation=self.representation,
-            progress=bool(self.verbose),
-            **data,
-        )
+        found = path(self._task(), X, y, radii=self._grid(X, y, data), folds=folds, **data)
         assert found.validation is not None  # because of the folds
-        if scorer is None:
-            scores = -found.validation
-        else:  # with the rows' weights alone, without those of their classes
-            weights = read_weights(X, sample_weight)
-            scores = self._fold_scores(scorer, found, folds, X, labels, weights)
+        scores = -found.validation
+        if self.scoring is not None:  # with the rows' weights alone, without those of their classes
+            scores = self._fold_scores(found, folds, X, labels, read_weights(X, sample_weight))
         # A radius whose score is NaN is never the best.
         best = int(np.argmax(np.nan_to_num(scores.mean(axis=1), nan=-np.inf)))
         self.path_, self.validation_, self.radii_ = found, found.validation, found.radii
@@ -107,7 +94,8 @@ class CrossValidated(TraceNormEstimator):
         if not isinstance(self.radii, int) and np.ndim(self.radii):
             return self.radii
         count = check_count("radii", self.radii, 1)
-        at_zero = solve(self._task(), X, y, radius=1.0, epochs=0, progress=False, **data)
+        at_start = data | {"epochs": 0, "progress": False}
+        at_zero = solve(self._task(), X, y, radius=1.0, **at_start)
         scale = at_zero.objective / at_zero.gap if at_zero.gap > 0.0 else 0.0
         if not scale > 0.0:  # W = 0 is optimal already, whatever the radius
             return np.ones(1)
@@ -116,35 +104,32 @@ class CrossValidated(TraceNormEstimator):
         radii: FloatArray = scale * np.geomspace(_SMALLEST, _LARGEST, count)
         return radii
 
-    def _folds(self, X: Data, y: Data, groups: Data) -> Any:
+    def _folds(self, X: Data, y: Data, groups: Data) -> Data:
         """The number of folds, or each row's."""
         if is_frame(X):
             if groups is not None:
                 raise TypeError("groups must be None where X is a DataFrame: its folds are random.")
             return check_count("cv", 5 if self.cv is None else self.cv, 2)
-
-        def require(holds: bool, rule: str) -> None:
-            if not holds:
-                raise ValueError(f"cv must {rule}, got {describe(self.cv)}.")
-
         splitter = check_cv(self.cv, y, classifier=is_classifier(self))
-        fold, fold_of = -1, np.full(X.shape[0], -1)
+        sound, fold_of = [], np.full(X.shape[0], -1)
         for fold, (learn, validate) in enumerate(splitter.split(X, y, groups)):
-            once = bool((fold_of[validate] < 0).all())
-            require(once, "leave out each row at most once, as KFold does")
+            once = (fold_of[validate] < 0).all()
             fold_of[validate] = fold
-            learnt = np.zeros(X.shape[0], bool)
-            learnt[learn] = True
-            rest = np.array_equal(learnt, fold_of != fold)
-            require(rest, "learn from all rows that it does not leave out, as KFold does")
-            require(len(np.unique(learnt)) == 2, "leave out some of the rows each time")
-        require(fold >= 0, "hold at least one split")
+            left_out = np.ones(X.shape[0], bool)
+            left_out[learn] = False
+            sound += [once, np.array_equal(left_out, fold_of == fold), np.unique(left_out).size > 1]
+        if not sound or not all(sound):
+            raise ValueError(
+                f"cv must leave out each row at most once, some in each split, and learn from all "
+                f"others, as KFold does, got {describe(self.cv)}."
+            )
         return fold_of
 
     def _fold_scores(
-        self, scorer: Any, found: Path, folds: Array, X: Data, y: Data, sample_weight: Data
+        self, found: Path, folds: Data, X: Data, y: Data, sample_weight: Data
     ) -> FloatArray:
         """For each radius and fold, the score on its rows of the fit without them."""
+        scorer = check_scoring(self, self.scoring)
         scores = np.empty((len(found.radii), len(found.fold_results)))
         # A custom function may take no weights.
         weighted = sample_weight is not None and "sample_weight" in signature(scorer).parameters
@@ -152,21 +137,11 @@ class CrossValidated(TraceNormEstimator):
             rows = np.flatnonzero(folds == fold)
             weights = {"sample_weight": sample_weight[rows]} if weighted else {}
             for number, result in enumerate(results):
-                fitted = self._with_radius(float(found.radii[number]), result)
+                fitted = copy(self)
+                fitted.__dict__.pop("feature_names_in_", None)  # the rows have no names here
+                fitted._keep(result, float(found.radii[number]))
                 scores[number, fold] = scorer(fitted, X[rows], y[rows], **weights)
         return scores
-
-    def _with_radius(self, radius: float, result: Result) -> TraceNormEstimator:
-        """A fitted estimator with a fixed radius and the settings of this one."""
-        kind: Any = TraceNormClassifier if is_classifier(self) else TraceNormRegressor
-        names = set(kind().get_params(deep=False))
-        settings = self.get_params(deep=False).items()
-        kept = {name: value for name, value in settings if name in names}
-        fixed: TraceNormEstimator = kind(radius, **kept)
-        known = ("classes_", "_one_target")
-        fixed.__dict__.update({name: vars(self)[name] for name in known if name in vars(self)})
-        fixed._keep(result, radius)
-        return fixed
 
 
 class TraceNormRegressorCV(RegressorMethods, CrossValidated):

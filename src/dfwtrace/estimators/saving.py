@@ -1,4 +1,4 @@
-"""Fitted estimators in files: arrays and JSON, nothing that could run."""
+"""Fitted estimators in files, of arrays and JSON and nothing that could run, and as ONNX graphs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dfwtrace._typing import Array
 from dfwtrace.estimators.base import Named, TraceNormEstimator
-from dfwtrace.estimators.classifier import TraceNormClassifier
 from dfwtrace.estimators.cv import TraceNormClassifierCV, TraceNormRegressorCV
-from dfwtrace.estimators.regressor import TraceNormRegressor
+from dfwtrace.estimators.linear import TraceNormClassifier, TraceNormRegressor
 from dfwtrace.files.container import Container, ModelFormatError, read_container, write_container
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Result, Status
@@ -27,9 +26,12 @@ _OF_W = ("U", "s", "V", "intercept")
 # What an estimator that has searched for its radius knows besides; its path is not written.
 _OF_SEARCH = ("radii_", "validation_", "scores_")
 _KINDS = (TraceNormClassifier, TraceNormClassifierCV, TraceNormRegressor, TraceNormRegressorCV)
-_ESTIMATORS: dict[str, Any] = {kind.__name__: kind for kind in _KINDS}
+_ESTIMATORS: dict[str, type[TraceNormEstimator]] = {kind.__name__: kind for kind in _KINDS}
 # By the kind of a dtype, what its values are in JSON.
 _LABELS = {"O": str, "U": str, "S": str, "b": bool, "i": int, "u": int, "f": float}
+# Of ONNX: old enough for any runtime of recent years; the first in which Softmax works along one
+# axis. And the version of the file format that came with it.
+_OPSET, _IR_VERSION = 13, 7
 
 
 def save(
@@ -43,7 +45,7 @@ def save(
             "derived from them."
         )
     check_is_fitted(estimator)
-    result, known = estimator.result_, vars(estimator)
+    result, plan, known = estimator.result_, estimator.result_.plan, vars(estimator)
     arrays = {"U": result.W.U, "s": result.W.s, "V": result.W.V}
     if result.intercept is not None:
         arrays["intercept"] = result.intercept
@@ -66,11 +68,7 @@ def save(
         "gap": float(result.gap),
         "status": result.status,
         "history": [_plain(record) for record in result.history],
-        "plan": {
-            "representation": result.plan.representation,
-            "reason": result.plan.reason,
-            "workload": _plain(vars(result.plan.workload)),
-        },
+        "plan": _plain(vars(plan)) | {"workload": _plain(vars(plan.workload))},
     }
     write_container(path, _KIND, header, arrays)
 
@@ -148,21 +146,15 @@ def _restore(container: Container) -> TraceNormEstimator:
     history, plan = History(), header["plan"]
     for record in header["history"]:
         history.append(record)
-    numbers = "objective", "gap", "objective_at_zero", "radius"
-    objective, gap, at_zero, radius = (_number(header, name) for name in numbers)
+    numbers = [header[name] for name in ("objective", "gap", "objective_at_zero", "radius")]
+    if not {type(number) for number in numbers} <= {int, float}:
+        raise ValueError("its objective, gap or radius is no number")
+    objective, gap, at_zero, radius = map(float, numbers)
     chosen = Plan(plan["representation"], plan["reason"], {}, Workload(**plan["workload"]))
-    status = header["status"]
     rest = at_zero, None, chosen, History(), intercept
-    estimator._keep(Result(W, objective, gap, status, history, *rest), radius)
+    estimator._keep(Result(W, objective, gap, header["status"], history, *rest), radius)
     estimator.__dict__.update({name: arrays[name] for name in _OF_SEARCH if name in arrays})
     return estimator
-
-
-def _number(header: Named, name: str) -> float:
-    value = header[name]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"its {name} is no number")
-    return float(value)
 
 
 def _plain(named: Named) -> Named:
@@ -194,3 +186,56 @@ def _unpack_labels(packed: Named, m: int) -> Array:
     if len(np.unique(classes)) != m:
         raise ValueError("its classes are not all different")
     return classes
+
+
+def to_onnx(estimator: TraceNormEstimator) -> Any:
+    """Return an `onnx.ModelProto`: two matrix products, a sum and, for classes, a softmax."""
+    check_is_fitted(estimator)
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError("to_onnx needs onnx: pip install 'dfwtrace[onnx]'.") from error
+    from onnx import TensorProto, helper, numpy_helper
+
+    left, right, b = estimator._factors(np.dtype(np.float32))
+    if left.shape[1] == 0:  # not every runtime multiplies by a matrix without columns
+        left, right = np.zeros((len(left), 1), np.float32), np.zeros((1, len(b)), np.float32)
+    constants = {"left": left, "right": right, "intercept": b}
+    node, output = helper.make_node, helper.make_tensor_value_info
+    last = "scores" if is_classifier(estimator) or estimator._one_target else "prediction"
+    nodes = [
+        node("MatMul", ["X", "left"], ["projected"]),
+        node("MatMul", ["projected", "right"], ["products"]),
+        node("Add", ["products", "intercept"], [last]),
+    ]
+    outputs = [output("prediction", TensorProto.FLOAT, ["n", len(b)])]
+    if is_classifier(estimator):
+        constants["classes"] = _plain_labels(estimator.classes_)
+        label_type = helper.np_dtype_to_tensor_dtype(constants["classes"].dtype)
+        nodes += [
+            node("Softmax", ["scores"], ["probabilities"], axis=1),
+            node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
+            node("Gather", ["classes", "best"], ["label"]),
+        ]
+        probabilities = output("probabilities", TensorProto.FLOAT, ["n", len(b)])
+        outputs = [output("label", label_type, ["n"]), probabilities]
+    elif estimator._one_target:
+        constants["column"] = np.array([1], np.int64)
+        nodes.append(node("Squeeze", ["scores", "column"], ["prediction"]))
+        outputs = [output("prediction", TensorProto.FLOAT, ["n"])]
+    X = output("X", TensorProto.FLOAT, ["n", len(left)])
+    arrays = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, type(estimator).__name__, [X], outputs, arrays)
+    opsets = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(
+        graph, producer_name="dfwtrace", opset_imports=opsets, ir_version=_IR_VERSION
+    )
+    onnx.checker.check_model(model)
+    return model
+
+
+def _plain_labels(classes: Array) -> Array:
+    """Labels of a type that runtimes know: strings, int64 or float64."""
+    if classes.dtype.kind in "OUS":
+        return np.array([str(label) for label in classes], dtype=object)
+    return classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)

@@ -13,8 +13,6 @@ from typing import BinaryIO
 
 # Errors of writing, to which Python adds no file name.
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-# Errors of a folder that cannot be synced. The file is in place by then.
-_NO_FOLDER_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 
 
 @contextmanager
@@ -54,15 +52,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             if unnamed or str(error.filename) == str(temporary):
                 raise _cannot_write(path, error.errno, error.strerror) from error
         raise
-    try:  # force the new name to the disk
+    with suppress(OSError):  # force the new name to the disk too, where folders can be synced
         descriptor = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_FOLDER_SYNC:
-            raise
 
 
 def check_writable(path: str | os.PathLike[str]) -> os.stat_result | None:

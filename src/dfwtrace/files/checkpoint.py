@@ -1,15 +1,19 @@
-"""The checkpoint of a run: when it is written, where, and what is read back."""
+"""The checkpoint of a run: when it is written, what it holds, and which runs may continue it."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -18,11 +22,12 @@ from dfwtrace._typing import Array, Memory
 from dfwtrace.files import container
 from dfwtrace.files.atomic import check_writable
 from dfwtrace.files.container import DTYPES, JSON, ModelFormatError
-from dfwtrace.files.identity import difference
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.validation import check_count, check_positive, describe
 
 _KIND = "checkpoint"
+_LONGEST = 300  # longer descriptions are cut, and end with a digest of the whole
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class CheckpointError(ValueError):
@@ -113,7 +118,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, JSON], Memo
 
 
 class CheckpointFile:
-    """The checkpoint of one run, which `dfwtrace.files.identity.fingerprint` describes."""
+    """The checkpoint of one run, which its identity describes."""
 
     def __init__(self, checkpoint: Checkpoint, identity: dict[str, JSON]) -> None:
         self._path, self._identity = Path(checkpoint.path), identity
@@ -127,7 +132,7 @@ class CheckpointFile:
         if not self._path.exists():
             return None
         identity, memory = read_checkpoint(self._path)
-        changed = difference(identity, self._identity)
+        changed = _difference(identity, self._identity)
         if changed is None:
             return memory
         raise CheckpointError(
@@ -142,8 +147,9 @@ class CheckpointFile:
 
     def write(self, memory: Memory) -> None:
         """Replace the checkpoint; if that fails, keep the old one and warn once."""
-        packed, arrays = pack(memory)
-        header = {"version": version("dfwtrace"), "identity": self._identity, "memory": packed}
+        arrays: dict[str, Array] = {}
+        header = {"version": version("dfwtrace"), "identity": self._identity}
+        header["memory"] = pack(memory, arrays)
         try:
             container.write_container(self._path, _KIND, header, arrays)
         except OSError as error:
@@ -158,13 +164,42 @@ class CheckpointFile:
         self._last = time.monotonic()
 
 
-def pack(value: Any) -> tuple[JSON, dict[str, Array]]:
-    """Split a value into JSON and the arrays that it refers to; `unpack` returns the same bits.
+def pack(value: Any, arrays: dict[str, Array]) -> JSON:
+    """Return a value as JSON that refers to arrays, which are added; `unpack` gives the same bits.
 
     The memory order of an array is kept: BLAS may round differently for another one.
     """
-    arrays: dict[str, Array] = {}
-    return _pack(value, arrays), arrays
+    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):  # as good as Python's own
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    array = isinstance(value, np.ndarray | np.generic)
+    if array and value.dtype.name in DTYPES:
+        name = str(len(arrays))
+        arrays[name] = np.asarray(value)
+        order = "F" if value.flags.fnc else "C"
+        return {"scalar" if isinstance(value, np.generic) else order: name}
+    if isinstance(value, LowRankMatrix):
+        return {"matrix": pack(list(value.parts()), arrays)}
+    if isinstance(value, tuple):
+        return {"tuple": [pack(part, arrays) for part in value]}
+    if isinstance(value, list):
+        names = list(value[0]) if value and isinstance(value[0], dict) else []
+        alike = all(type(row) is dict and list(row) == names for row in value)
+        if not alike or {type(name) for name in names} != {str}:
+            return [pack(part, arrays) for part in value]
+        table: dict[str, JSON] = {}
+        for name in names:  # a history, which may be long: by column
+            column = [row[name] for row in value]
+            floats = {type(entry) for entry in column} == {float}
+            table[name] = pack(np.array(column) if floats else column, arrays)
+        return {"table": table}
+    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
+        return {"dict": {name: pack(part, arrays) for name, part in value.items()}}
+    what = f"values of {value.dtype}" if array else describe(value)
+    raise TypeError(
+        f"a checkpoint holds numbers, text and arrays, but the run, or its callback, has {what}."
+    )
 
 
 def unpack(packed: JSON, arrays: dict[str, Array]) -> Any:
@@ -191,44 +226,63 @@ def unpack(packed: JSON, arrays: dict[str, Array]) -> Any:
     return [dict(zip(content, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _pack(value: Any, arrays: dict[str, Array]) -> JSON:
-    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):  # as good as Python's own
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    array = isinstance(value, np.ndarray | np.generic)
-    if array and value.dtype.name in DTYPES:
-        name = str(len(arrays))
-        arrays[name] = np.asarray(value)
-        order = "F" if value.flags.fnc else "C"
-        return {"scalar" if isinstance(value, np.generic) else order: name}
-    if isinstance(value, LowRankMatrix):
-        return {"matrix": _pack(list(value.parts()), arrays)}
-    if isinstance(value, tuple):
-        return {"tuple": [_pack(part, arrays) for part in value]}
-    if isinstance(value, list):
-        columns = _columns(value)
-        if columns is not None:
-            return {"table": {name: _pack(column, arrays) for name, column in columns.items()}}
-        return [_pack(part, arrays) for part in value]
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return {"dict": {name: _pack(part, arrays) for name, part in value.items()}}
-    what = f"values of {value.dtype}" if array else describe(value)
-    raise TypeError(
-        f"a checkpoint holds numbers, text and arrays, but the run, or its callback, has {what}."
-    )
+def _difference(then: dict[str, JSON], now: dict[str, JSON]) -> str | None:
+    """Return the first difference of two runs in words, or None if they are the same."""
+    name = next((name for name, value in now.items() if then.get(name) != value), None)
+    if name is None:
+        return None
+    if name == "rows of the shards":
+        return f"the {name} have changed"
+    return f"the {name} was {then.get(name)} and is {now[name]}"
 
 
-def _columns(rows: list[Any]) -> Memory | None:
-    """The columns, if the rows are dicts with the same names: a history, which may be long."""
-    if len(rows) < 2 or {type(row) for row in rows} != {dict}:
-        return None
-    names = list(rows[0])
-    if {type(name) for name in names} != {str} or any(list(row) != names for row in rows):
-        return None
-    columns: Memory = {name: [row[name] for row in rows] for name in names}
-    for name, values in columns.items():
-        kinds = set(map(type, values))
-        if kinds == {float} or (kinds == {int} and -(2**63) <= min(values) <= max(values) < 2**63):
-            columns[name] = np.array(values, np.float64 if kinds == {float} else np.int64)
-    return columns
+def settings_of(thing: object) -> str:
+    """Describe an object by its type, settings, arrays and code, the same in every process."""
+    text = _describe(thing, ())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({_digest(text.encode())})"
+
+
+def start_of(W: LowRankMatrix) -> str:
+    """Describe the matrix that a run starts from."""
+    factors = b"".join(np.ascontiguousarray(factor).tobytes() for factor in (W.U, W.s, W.V))
+    return f"a matrix of rank {W.rank} ({_digest(factors)})" if W.rank else "zero"
+
+
+def _describe(thing: object, within: tuple[int, ...]) -> str:
+    """`within` are the objects that contain this one, so that cycles end."""
+    if id(thing) in within:
+        return "…"
+    within = (*within, id(thing))
+
+    def all_of(things: Iterable[object]) -> str:
+        return ", ".join(_describe(part, within) for part in things)
+
+    kind = type(thing).__name__
+    if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
+        return f"array({thing.dtype}, {thing.shape}, {_digest(thing.tobytes())})"
+    if isinstance(thing, np.ndarray | list | tuple | dict):
+        return f"{kind}({all_of(thing.items() if isinstance(thing, dict) else thing)})"
+    if isinstance(thing, set | frozenset):
+        return f"{kind}({', '.join(sorted(_describe(part, within) for part in thing))})"
+    if isinstance(thing, FunctionType):
+        closure = (cell.cell_contents for cell in thing.__closure__ or ())
+        given = (thing.__defaults__, thing.__kwdefaults__, *closure)
+        return f"{thing.__qualname__}({_code(thing.__code__)}, {all_of(given)})"
+    if isinstance(thing, MethodType):
+        return f"{_describe(thing.__self__, within)}.{_describe(thing.__func__, within)}"
+    if isinstance(thing, partial):
+        return f"partial({all_of((thing.func, thing.args, thing.keywords))})"
+    settings = None if isinstance(thing, type) else getattr(thing, "__dict__", None)
+    if settings is None:
+        return _ADDRESS.sub("", repr(thing))
+    named = (f"{name}={_describe(part, within)}" for name, part in settings.items())
+    return f"{kind}({', '.join(named)})"
+
+
+def _code(code: CodeType) -> str:
+    inner = [_code(part) if isinstance(part, CodeType) else repr(part) for part in code.co_consts]
+    return _digest(repr((code.co_code, code.co_names, inner)).encode())
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=8).hexdigest()

@@ -28,16 +28,16 @@ import safetensors.numpy
 
 from dfwtrace._typing import Array
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.validation import describe
 
 #: None, bool, int, float, str, or a list or a dict (with str keys) of them.
 JSON: TypeAlias = Any
-_NUMBERS = ("float64", "float32", "int64", "int32", "uint64", "uint8")
 #: The number of each kind's format, raised when a version can no longer read the one before.
 FORMAT_VERSIONS = {"model": 1, "checkpoint": 2}
 #: The safetensors code of each dtype that a container holds.
-DTYPES = {name: name[0].upper() + name.lstrip("floatuin") for name in _NUMBERS} | {"bool": "BOOL"}
-_LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
+DTYPES = {"float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "uint64": "U64"}
+DTYPES |= {"uint8": "U8", "bool": "BOOL"}
+_METADATA = {"format", "format_version", "kind", "written_by", "header", "checksum"}
+_LONGEST_HEADER = 50_000_000  # safetensors allows twice as many bytes, and escapes quotes
 _NOT_IN_JSON = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -56,8 +56,10 @@ def write_container(
     path: str | os.PathLike[str], kind: str, header: dict[str, JSON], arrays: Mapping[str, Array]
 ) -> None:
     """Write a header and arrays, of the dtypes in `DTYPES`, to a file, whole or not at all."""
-    text = json.dumps(_to_json(header, "header"), separators=(",", ":"), allow_nan=False)
-    stored = {name: _stored(name, array) for name, array in arrays.items()}
+    text = json.dumps(_to_json(header), separators=(",", ":"), allow_nan=False)
+    # In C order, because safetensors writes memory as it lies; np.ascontiguousarray would give a
+    # 0-d array the shape (1,).
+    stored = {name: np.asarray(a, a.dtype.newbyteorder("="), "C") for name, a in arrays.items()}
     metadata = {
         "format": "dfwtrace",
         "format_version": str(FORMAT_VERSIONS[kind]),
@@ -66,7 +68,7 @@ def write_container(
         "header": text,
         "checksum": _checksum(kind, text, stored),
     }
-    if len(text) > _LONGEST_HEADER // 2:  # safetensors escapes its quotes
+    if len(text) > _LONGEST_HEADER:
         raise ValueError(f"header must be shorter, got {len(text):,} bytes of JSON.")
     content = safetensors.numpy.save(stored, metadata)
     with atomic_write(path) as file:
@@ -79,12 +81,16 @@ def read_container(path: str | os.PathLike[str], kind: str) -> Container:
     with _opened(name, kind) as (file, metadata):
         try:
             np.empty(os.path.getsize(path), np.uint8)  # safetensors panics where memory is short
-            arrays = {key: _sound(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118  # no dict
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # no dict
+            checksum = _checksum(kind, metadata["header"], arrays)
+            flags = [a.view(np.uint8) for a in arrays.values() if a.dtype == np.bool_]
+            if any(flag.max(initial=0) > 1 for flag in flags):
+                raise ValueError("NumPy relies on booleans that are 0 or 1 in memory")
         except MemoryError as error:
             raise ModelFormatError(f"{name} is too large for the memory.") from error
         except Exception as error:  # also dtypes and shapes that NumPy lacks
             raise _damaged(name, "it holds arrays that dfwtrace does not write") from error
-    if _checksum(kind, metadata["header"], arrays) != metadata["checksum"]:
+    if checksum != metadata["checksum"]:
         raise _damaged(name, "its checksum does not match its content")
     try:
         header = json.loads(metadata["header"], object_pairs_hook=_from_json)
@@ -102,48 +108,31 @@ def peek(path: str | os.PathLike[str], kind: str | None = None) -> str:
 
 
 @contextmanager
-def _opened(name: str, kind: str | None) -> Iterator[tuple[Any, dict[str, str]]]:
+def _opened(name: str, asked: str | None) -> Iterator[tuple[Any, dict[str, str]]]:
     """The file as safetensors opens it, and its metadata, checked."""
-    mode = os.stat(name).st_mode
-    if not stat.S_ISREG(mode):  # a pipe would wait forever, and a device might never end
-        what = "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
-        raise ModelFormatError(f"{name} is {what}.")
-    with open(name, "rb") as first:
-        if int.from_bytes(first.read(8), "little") > _LONGEST_HEADER:
-            raise ModelFormatError(f"{name} is not a safetensors file.")
+    if not stat.S_ISREG(os.stat(name).st_mode):  # a pipe would wait forever, a device never end
+        raise ModelFormatError(f"{name} is a folder, a pipe or a device, not a regular file.")
     try:
         file: Any = safetensors.safe_open(name, framework="np")
-    except (MemoryError, OSError) as error:
-        raise ModelFormatError(f"{name} cannot be mapped into memory: {error}.") from error
-    except (safetensors.SafetensorError, UnicodeError) as error:
-        why = "is not a safetensors file, or is cut short or damaged"
+    except (MemoryError, OSError, UnicodeError, safetensors.SafetensorError) as error:
+        why = "is not a safetensors file, is cut short or damaged, or too large for the memory"
         raise ModelFormatError(f"{name} {why}.") from error
     with file:
         metadata = file.metadata() or {}
-        _check_metadata(name, metadata)
-        if kind not in (None, metadata["kind"]):
-            raise ModelFormatError(f"{name} holds a {metadata['kind']}, not a {kind}.")
+        if metadata.get("format") != "dfwtrace":
+            raise ModelFormatError(f"{name} is a safetensors file, but not one of dfwtrace's.")
+        kind, by = metadata.get("kind", ""), metadata.get("written_by", "")
+        if metadata.get("format_version") != str(FORMAT_VERSIONS.get(kind)):
+            by = by if re.fullmatch(r"[0-9A-Za-z.+!_-]{1,40}", by) else "of an unknown version"
+            raise ModelFormatError(
+                f"{name} was written by dfwtrace {by} in a format that this version, "
+                f"{version('dfwtrace')}, does not read; start again without it or use that version."
+            )
+        if metadata.keys() != _METADATA:
+            raise _damaged(name, "its metadata are not complete")
+        if asked not in (None, kind):
+            raise ModelFormatError(f"{name} holds a {kind}, not a {asked}.")
         yield file, metadata
-
-
-def _check_metadata(name: str, metadata: dict[str, str]) -> None:
-    if metadata.get("format") != "dfwtrace":
-        raise ModelFormatError(f"{name} is a safetensors file, but not one of dfwtrace's.")
-    kind, number = metadata.get("kind", ""), metadata.get("format_version", "")
-    by, here = metadata.get("written_by", ""), version("dfwtrace")
-    if not re.fullmatch("[1-9][0-9]{0,5}", number):
-        raise _damaged(name, "its format version is not a number")
-    by = by if re.fullmatch(r"[0-9A-Za-z.+!_-]{1,40}", by) else "of an unknown version"
-    if int(number) > FORMAT_VERSIONS.get(kind, 0):
-        how = f"; this is version {here}: update dfwtrace to read it"
-        raise ModelFormatError(f"{name} was written by dfwtrace {by}{how}.")
-    if int(number) < FORMAT_VERSIONS[kind]:
-        raise ModelFormatError(
-            f"{name} was written by dfwtrace {by} in an earlier format of {kind}s, which this "
-            f"version, {here}, does not read; start again without it or use that version."
-        )
-    if set(metadata) != {"format", "format_version", "kind", "written_by", "header", "checksum"}:
-        raise _damaged(name, "its metadata are not complete")
 
 
 def _checksum(kind: str, header: str, arrays: Mapping[str, Array]) -> str:
@@ -162,41 +151,17 @@ def _checksum(kind: str, header: str, arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _stored(name: str, array: Any) -> Array:
-    """The array in C order, because safetensors writes memory as it lies."""
-    if not isinstance(array, np.ndarray) or np.ma.isMaskedArray(array):
-        raise TypeError(f"arrays[{name!r}] must be a NumPy array, got {describe(array)}.")
-    if array.dtype.name not in DTYPES:
-        raise TypeError(f"arrays[{name!r}] must be of {', '.join(DTYPES)}, got {array.dtype.name}.")
-    # np.ascontiguousarray would give a 0-d array the shape (1,).
-    stored: Array = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
-    return stored
-
-
-def _sound(array: Array) -> Array:
-    """Refuse other dtypes, and booleans that are not 0 or 1 in memory, on which NumPy relies."""
-    boolean = array.dtype == np.bool_
-    if array.dtype.name not in DTYPES or (boolean and array.view(np.uint8).max(initial=0) > 1):
-        raise ValueError("not an array of ours")
-    return array
-
-
-def _to_json(value: JSON, place: str) -> JSON:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"$float": repr(float(value))}
+def _to_json(value: JSON) -> JSON:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(float(value))}
     if isinstance(value, list):
-        return [_to_json(item, f"{place}[{k}]") for k, item in enumerate(value)]
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise TypeError(f"{place} must be a JSON value, got {describe(value)}.")
-    return {
-        f"${key}" if key.startswith("$") else key: _to_json(item, f"{place}[{key!r}]")
-        for key, item in value.items()
-    }
+        return [_to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {("$" + key if key[:1] == "$" else key): _to_json(value[key]) for key in value}
+    return value
 
 
-def _from_json(pairs: list[tuple[str, Any]]) -> JSON:
+def _from_json(pairs: list[tuple[str, JSON]]) -> JSON:
     value = dict(pairs)
     if list(value) == ["$float"]:
         return _NOT_IN_JSON[value["$float"]]

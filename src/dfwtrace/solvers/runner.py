@@ -12,8 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile, checkpoint_errors
-from dfwtrace.files.identity import settings_of, start_of
+from dfwtrace.files.checkpoint import (
+    Checkpoint,
+    CheckpointFile,
+    checkpoint_errors,
+    settings_of,
+    start_of,
+)
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status

@@ -9,8 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
-from dfwtrace.data.rows import Examined
-from dfwtrace.data.shards import Shard
+from dfwtrace.data.shards import Examined, Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.planning import Plan, Workload
 from dfwtrace.validation import describe

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import dfwtrace as dt
-from dfwtrace.data.rows import ArrayRows, Examined
-from dfwtrace.data.shards import Shard
+from dfwtrace.data.shards import ArrayRows, Examined, Shard
 from dfwtrace.engines import Engine, Workers
 from dfwtrace.tasks import ShardProgram
 

@@ -16,8 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import dfwtrace as dt
-from dfwtrace.data.rows import Examined
-from dfwtrace.data.shards import Shard
+from dfwtrace.data.shards import Examined, Shard
 
 N_SHARDS = 8
 OPTIONS: dict[str, Any] = {"radius": 10.0, "epochs": 5, "certify_every": 2}

@@ -11,7 +11,7 @@ from tests.clusters import driver_pid, executor_pids, python_worker_pids
 from tests.engines.spark.programs import D, M, assert_same_rounds
 
 import dfwtrace as dt
-from dfwtrace.data.rows import ArrayRows, Examined
+from dfwtrace.data.shards import ArrayRows, Examined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from tests.engines.spark.programs import (
 from tests.engines.spark.runs import active_jobs, ctrl_c, persisted, wait_until
 
 import dfwtrace as dt
-from dfwtrace.data.rows import ArrayRows
+from dfwtrace.data.shards import ArrayRows
 from dfwtrace.tasks import ShardProgram
 
 if TYPE_CHECKING:

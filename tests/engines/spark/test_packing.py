@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 from tests.engines.spark.runs import as_they_are, assert_same_shards
 
-from dfwtrace.data.rows import ArrayRows, Examined, Facts
-from dfwtrace.data.shards import Shard, shard_bounds, split_rows
+from dfwtrace.data.shards import ArrayRows, Examined, Facts, Shard, shard_bounds, split_rows
 from dfwtrace.engines.base import RowsChangedError
 from dfwtrace.engines.spark import packing
 from dfwtrace.engines.spark.dataframe import choose_columns

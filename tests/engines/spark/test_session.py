@@ -88,7 +88,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 import dfwtrace as dt
-from dfwtrace.data.rows import ArrayRows, Examined
+from dfwtrace.data.shards import ArrayRows, Examined
 
 
 class Rows:

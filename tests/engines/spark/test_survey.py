@@ -15,7 +15,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
 import dfwtrace as dt
-from dfwtrace.data.rows import ArrayRows, Examined, Facts, Targets
+from dfwtrace.data.shards import ArrayRows, Examined, Facts, Targets
 from dfwtrace.engines.spark.dataframe import BadRowsError, choose_columns
 from dfwtrace.engines.spark.packing import merge, survey, survey_batches
 

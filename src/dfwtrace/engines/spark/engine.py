@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dfwtrace.data.rows import ArrayRows, Examine
-from dfwtrace.data.shards import Shard, shard_bounds, split_rows
+from dfwtrace.data.shards import ArrayRows, Examine, Shard, shard_bounds, split_rows
 from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
 from dfwtrace.engines.resident.wire import NextFrame, receive_shards, shard_payloads
 from dfwtrace.engines.resident.worker import serve

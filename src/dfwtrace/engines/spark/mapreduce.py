@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dfwtrace.data.rows import ArrayRows, Examine
-from dfwtrace.data.shards import shard_bounds, split_rows
+from dfwtrace.data.shards import ArrayRows, Examine, shard_bounds, split_rows
 from dfwtrace.engines.base import (
     Args,
     Call,

@@ -17,8 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, Matrix
-from dfwtrace.data.rows import ArrayRows, Examine, Examined, Facts, Targets
-from dfwtrace.data.shards import Shard, slice_rows
+from dfwtrace.data.shards import ArrayRows, Examine, Examined, Facts, Shard, Targets, slice_rows
 from dfwtrace.engines.base import RowsChangedError
 from dfwtrace.engines.spark.dataframe import (
     BadRowsError,

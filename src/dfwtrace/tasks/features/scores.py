@@ -6,7 +6,7 @@ from copy import copy
 from typing import Any, ClassVar
 
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.data.rows import Examined
+from dfwtrace.data.shards import Examined
 from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
 from dfwtrace.tasks.features.factored import FactoredTask
 from dfwtrace.tasks.features.gram import GramTask

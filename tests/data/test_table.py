@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dfwtrace.data.columns import Choice, choose
-from dfwtrace.data.table import DataFileError, is_classification, whole_as_integers
+from dfwtrace.data.table import Choice, DataFileError, choose, is_classification, whole_as_integers
 
 COLUMNS = ["x10", "id", "x2", "emb_a", "emb_b", "w", "label", "a,b", "x[0]"]
 
