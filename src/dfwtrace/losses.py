@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class Loss(ABC):
     along_kernel: Callable[..., tuple[float, float]] | None = None
 
     @abstractmethod
-    def check_targets(self, y: Array | None) -> tuple[Array, int]:
+    def check_targets(self, y: Array) -> tuple[Array, int]:
         """Refuse bad targets in one sentence; return them as an array, and the width m of S.
 
         Called on some of the rows at a time, it gives widths of which m is the largest.
@@ -107,7 +106,7 @@ class Loss(ABC):
         value = 0.0
         for rows, weight in _of_equal_weight(weights):
             part = np.empty_like(S[rows])
-            value += float(weight) * self.evaluate(S[rows], y[rows], part)
+            value += weight * self.evaluate(S[rows], y[rows], part)
             R[rows] = weight * part
         return value
 
@@ -134,8 +133,8 @@ class Loss(ABC):
             for rows, weight in _of_equal_weight(weights[block]):
                 R = np.empty_like(moved[rows])
                 self.evaluate(moved[rows], y[block][rows], R)
-                slope += float(weight) * inner_product(D[rows], R)
-                curvature += float(weight) * self.curvature(moved[rows], R, D[rows])
+                slope += weight * inner_product(D[rows], R)
+                curvature += weight * self.curvature(moved[rows], R, D[rows])
         return slope, curvature
 
 
@@ -155,8 +154,8 @@ class SquaredLoss(Loss):
     smoothness = 1.0
     kernel = staticmethod(squared_advance)
 
-    def check_targets(self, y: Array | None) -> tuple[Array, int]:
-        targets = self.as_targets(_require(y))
+    def check_targets(self, y: Array) -> tuple[Array, int]:
+        targets = self.as_targets(y)
         if targets.ndim != 2 or targets.shape[1] == 0:
             raise ValueError(f"y must have shape (n, m) with m ≥ 1, got {targets.shape}.")
         return targets, int(targets.shape[1])
@@ -196,22 +195,16 @@ class MultinomialLoss(Loss):
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = None if n_classes is None else check_count("n_classes", n_classes, 2)
 
-    def check_targets(self, y: Array | None) -> tuple[Array, int]:
-        labels = _require(y)
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            labels = labels[:, 0]
+    def check_targets(self, y: Array) -> tuple[Array, int]:
+        labels = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if labels.ndim != 1:
             raise ValueError(f"y must be one-dimensional class labels, got shape {labels.shape}.")
-        whole = labels.dtype.kind in "iu" or np.array_equal(labels, np.round(labels))
-        if labels.dtype.kind not in "iuf" or not whole:
-            raise ValueError(
-                f"y must hold class labels as integers from 0, got values of {labels.dtype}."
-            )
+        expected, kind = "y must hold class labels as integers from 0", labels.dtype.kind
+        if kind not in "iu" and not (kind == "f" and np.array_equal(labels, np.round(labels))):
+            raise ValueError(f"{expected}, got values of {labels.dtype}.")
         lowest, highest = int(labels.min()), int(labels.max())
-        if abs(highest) > np.iinfo(np.int64).max // 2:  # no room for it, nor for one more
-            raise ValueError(f"y must hold class labels as integers from 0, got {highest:.6g}.")
-        if lowest < 0:
-            raise ValueError(f"y must hold class labels as integers from 0, got {lowest}.")
+        if lowest < 0 or highest > np.iinfo(np.int64).max // 2:  # no room for it, nor for one more
+            raise ValueError(f"{expected}, got {lowest if lowest < 0 else highest:.6g}.")
         if self.n_classes is not None and highest >= self.n_classes:
             raise ValueError(f"y holds the label {highest}, but n_classes is {self.n_classes}.")
         return self.as_targets(labels), self.n_classes or highest + 1
@@ -238,21 +231,14 @@ class MultinomialLoss(Loss):
         return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1], weights)[0]
 
 
-def _of_equal_weight(weights: Array) -> Iterator[tuple[Any, Any]]:
+def _of_equal_weight(weights: Array) -> Iterator[tuple[slice | Array, float]]:
     """Rows that have the same weight, and the weight; all rows and 1 where there are none."""
     if not weights.size:
-        yield slice(None), 1
-        return
+        yield slice(None), 1.0
     for weight in np.unique(weights):
-        yield np.flatnonzero(weights == weight), weight
+        yield np.flatnonzero(weights == weight), float(weight)
 
 
 def inner_product(A: Array, B: Array) -> float:
     """⟨A, B⟩, with rows of float32 summed in float64."""
     return float(np.einsum("ij,ij->i", A, B).sum(dtype=np.float64))
-
-
-def _require(y: Array | None) -> Array:
-    if y is None:
-        raise ValueError("y is missing: this task needs targets.")
-    return y

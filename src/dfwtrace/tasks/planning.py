@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,13 +119,15 @@ class Plan:
             f"{self.representation}: {self.reason}",
             f"n={w.n} d={w.d} m={w.m}, {kind} float{8 * w.itemsize}, {where}",
         ]
-        table = [("representation", "memory", "set-up", "an epoch", f"{w.epochs} epochs")]
+        row = "{:<16}{:>12}{:>12}{:>12}{:>14}".format
+        heading = "representation", "memory", "set-up", "an epoch", f"{w.epochs} epochs"
+        if self.costs:
+            lines.append(row(*heading))
         for name, cost in self.costs.items():
             mark = "→ " if name == self.representation else "  "
-            seconds = _time(cost.setup), _time(cost.epoch), _time(cost.total(w.epochs))
-            table.append((mark + name, _size(cost.memory), *seconds))
-        row = "{:<16}{:>12}{:>12}{:>12}{:>14}".format
-        return "\n".join(lines + [row(*cells) for cells in table if self.costs])
+            seconds = map(duration_text, (cost.setup, cost.epoch, cost.total(w.epochs)))
+            lines.append(row(mark + name, size_text(cost.memory), *seconds))
+        return "\n".join(lines)
 
 
 def choose(
@@ -142,55 +144,43 @@ def choose(
     fitting = [name for name in costs if costs[name].memory <= budget]
     if not fitting:
         smallest = min(costs, key=lambda name: costs[name].memory)
-        reason = f"the smallest, though it may not fit into {_size(budget)} of free memory"
+        reason = f"the smallest, though it may not fit into {size_text(budget)} of free memory"
         return Plan(smallest, reason, costs, workload)
     # On one thread, whatever there are: the choice must not change the bits with the threads.
     alone = replace(workload, n_jobs=1)
     best = min(fitting, key=lambda name: estimates[name](alone).total(workload.epochs))
     reason = f"the least time over {workload.epochs} epochs"
     if len(fitting) < len(costs):
-        reason += f" of those that fit into {_size(budget)} of free memory"
+        reason += f" of those that fit into {size_text(budget)} of free memory"
     return Plan(best, reason, costs, workload)
 
 
-def free_memory() -> float | None:
-    """Bytes available without swapping, where the system reports them."""
-    return min(filter(None, (_machine_free(), _container_free())), default=None)
+def free_memory() -> float:
+    """Bytes available without swapping, within the limit of a container's control group."""
+    import psutil  # of no use to workers, which import this module too
 
-
-def _machine_free() -> float | None:
-    try:
-        with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return 1024.0 * float(line.split()[1])
-    except OSError:
-        pass
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def _container_free() -> float | None:
-    """What is left of a control group's limit, as containers have."""
-    group = Path("/sys/fs/cgroup")
+    free, group = float(psutil.virtual_memory().available), Path("/sys/fs/cgroup")
     try:
         limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
-        return float(limit) - float(used)
+        return min(free, float(limit) - float(used))
     except (OSError, ValueError):  # no control group, or no limit ("max")
-        return None
+        return free
 
 
-def _size(number: float) -> str:
+def size_text(n_bytes: float) -> str:
+    """Bytes in the unit that fits, such as "1.5 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024.0:
-            return f"{number:.3g} {unit}"
-        number /= 1024.0
-    return f"{number:.3g} TiB"
+        if n_bytes < 1024.0:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1024.0
+    return f"{n_bytes:.3g} TiB"
 
 
-def _time(seconds: float) -> str:
-    if seconds < 1e-3:
-        return f"{1e6 * seconds:.3g} µs"
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1.0 else f"{seconds:.3g} s"
+def duration_text(seconds: float) -> str:
+    """Seconds in the unit that fits, such as "4.2 ms" or "1 h 2 min"."""
+    if 0.0 < seconds < 0.9995:
+        return f"{1e6 * seconds:.3g} µs" if seconds < 0.9995e-3 else f"{1e3 * seconds:.3g} ms"
+    if not 59.95 <= seconds < math.inf:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"

@@ -154,14 +154,7 @@ class Task(Objective, Generic[State]):
         """Announce that ``matvec(state, v)`` follows the next update: both may be one pass."""
         return state
 
-    def renew(
-        self,
-        state: State,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
-    ) -> State:
+    def renew(self, state: State, shard: Shard, W: LowRankMatrix, b: Array | None = None) -> State:
         """Return the same as ``stats(shard, W)``, in the memory of a state no longer needed."""
         raise NotImplementedError
 

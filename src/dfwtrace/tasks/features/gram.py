@@ -94,12 +94,16 @@ class GramTask(Representation[GramState]):
         return Moments.of(shard, self.weighted, centre).packed
 
     def fold_moments(
-        self, shard: Shard, n_folds: int, seed: int, before: int, fold_of: Array, *centre: Array
+        self, shard: Shard, n_folds: int, seed: int, before: Array, fold_of: Array, *centre: Array
     ) -> FloatArray:
-        """The moments of each fold's rows, and last of those in no fold. Each row is read once."""
+        """The moments of each fold's rows, and last of those in no fold. Each row is read once.
+
+        `before` has the number of rows before each shard, `fold_of` each row's fold or nothing.
+        """
+        first, parts = int(before[shard.index]), []
+        fold_of = fold_of[first : first + shard.n_rows]
         if not fold_of.size:
-            fold_of = random_folds(shard, n_folds, seed, before)
-        parts = []
+            fold_of = random_folds(shard, n_folds, seed, first)
         for fold in range(n_folds + 1):
             rows = np.flatnonzero(fold_of == fold if fold < n_folds else fold_of < 0)
             own = Shard(shard.index, shard.X[rows], shard.targets[rows])
@@ -117,18 +121,18 @@ class GramTask(Representation[GramState]):
         if local:
             norms = total("squared_norms")
             return Summary(None, None, rounding_scale(norms[:-1], float(norms[-1])))
-        near = self._near_means(total, shape, sparse) if centred else None
-        return _summary(total("moments", *_given(near)), near, shape)
+        near = self._near_means(total, shape, sparse) if centred else ()
+        return _summary(total("moments", *near), near, shape)
 
     def summarise_folds(
         self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, cut: Any
     ) -> FoldSums:
         """The moments of each fold: all folds and all radii together take one pass."""
-        near = self._near_means(total, shape, sparse) if centred else None
-        packed = total("fold_moments", *cut, *_given(near)).reshape(cut[0] + 1, -1)
+        near = self._near_means(total, shape, sparse) if centred else ()
+        packed = total("fold_moments", *cut, *near).reshape(cut[0] + 1, -1)
         return FoldSums(self, packed, near, shape)
 
-    def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> FloatArray:
+    def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> tuple[FloatArray]:
         """The means of features and targets: moments about them lose no digits.
 
         A sparse column stays where it is if at most half of it is stored: (Σx)² ≤ n/2 Σx² then, so
@@ -141,7 +145,7 @@ class GramTask(Representation[GramState]):
         means: FloatArray = sums[: sum(shape)] / weight
         if sparse:
             means[:d][sums[sum(shape) : -1] <= 0.5 * weight] = 0.0
-        return means
+        return (means,)
 
     # The methods of a task
 
@@ -208,7 +212,7 @@ class FoldSums(NamedTuple):
 
     task: GramTask
     packed: FloatArray
-    near: FloatArray | None
+    near: tuple[FloatArray, ...]  # the centre of the moments, if they have one
     shape: tuple[int, int]
 
     def summary(self, without: int | None = None) -> Summary:
@@ -220,9 +224,9 @@ class FoldSums(NamedTuple):
         """The loss of a row of the fold, on average."""
         d, m = self.shape
         held_out = Moments(self.packed[fold], (d + (b is not None), m))
-        if b is not None and self.near is not None:
+        if b is not None:
             # The rows are [x - near, 1]: W gets one more row, b about the same point.
-            shift = b - Centre(self.near[:d], self.near[d:]).intercept(W)
+            shift = b - Centre(*np.split(self.near[0], [d])).intercept(W)
             left = np.zeros((d + 1, W.rank + 1))
             left[:-1, :-1], left[-1, -1] = W.U, 1.0
             W = LowRankMatrix(left, np.append(W.s, 1.0), np.column_stack([W.V, shift]))
@@ -248,15 +252,11 @@ def rounding_scale(
     return scale
 
 
-def _summary(packed: FloatArray, near: FloatArray | None, shape: tuple[int, int]) -> Summary:
+def _summary(packed: FloatArray, near: tuple[FloatArray, ...], shape: tuple[int, int]) -> Summary:
     d, m = shape
-    moments = Moments(packed, (d + (near is not None), m))
+    moments = Moments(packed, (d + len(near), m))
     scale = rounding_scale(np.diag(moments.A)[:d].copy(), 2.0 * moments.half_norm)
-    if near is None:
+    if not near:
         return Summary(moments, None, scale)
     about, means = moments.about_means()
-    return Summary(about, Centre(near[:d] + means.x, near[d:] + means.y), scale)
-
-
-def _given(near: FloatArray | None) -> tuple[FloatArray, ...]:
-    return () if near is None else (near,)
+    return Summary(about, Centre(near[0][:d] + means.x, near[0][d:] + means.y), scale)

@@ -69,12 +69,7 @@ class ImplicitTask(Representation[ScoresState]):
         return self.renew(ScoresState(X, pieces, y, weights, S, R, *rest), shard, W, b)
 
     def renew(
-        self,
-        state: ScoresState,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
+        self, state: ScoresState, shard: Shard, W: LowRankMatrix, b: Array | None = None
     ) -> ScoresState:
         s, dtype, (d, m) = state, state.S.dtype, W.shape
         s.ahead = s.expected = np.zeros(m, dtype)

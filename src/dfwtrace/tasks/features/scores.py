@@ -57,8 +57,10 @@ class ScoresTask(Objective):
         return other
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
+        if y is None:
+            raise ValueError("y is missing: this task needs targets.")
         X = as_floating(X)
-        if y is None or not self.weighted:
+        if not self.weighted:
             targets, width = self.loss.check_targets(y)
             return Examined(X, targets, (int(X.shape[1]), width))
         if y[:, 0].min() < 0.0:
@@ -71,23 +73,19 @@ class ScoresTask(Objective):
 
     def represent(self, name: str) -> Representation[Any]:
         """The task in one of its `representations`."""
-        if not isinstance(name, str) or name not in self.representations:
-            raise ValueError(
-                f"representation must be one of {', '.join(self.representations)} or auto for "
-                f"{self.name}, got {describe(name)}."
-            )
         return self._forms[name](self.loss, self.weighted)
 
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        if not isinstance(asked, str) or asked != "auto":
-            self.represent(asked)  # refuses what the task does not have
         forms = {name: self._forms[name] for name in self.representations}
         if intercept and workload.local:
             forms = {name: form for name, form in forms.items() if form.centres_shards}
-        if asked != "auto" and asked not in forms:
-            raise ValueError(f"representation must not be {asked} for lmo='sva' with an intercept.")
+        if asked not in ("auto", *forms):
+            raise ValueError(
+                f"representation must be one of {', '.join(forms)} or auto for this run of "
+                f"{self.name}, got {describe(asked)}."
+            )
         estimates = {name: form.estimate for name, form in forms.items()}
         plan = choose(estimates, workload, asked, free_memory)
         return self.represent(plan.representation), plan
