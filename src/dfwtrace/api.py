@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
-from dfwtrace._typing import Data, FloatArray
+from dfwtrace._typing import Array, Data, FloatArray, Matrix
 from dfwtrace.data.rows import ArrayRows, Facts
 from dfwtrace.data.shards import Shard, random_folds
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
@@ -34,6 +34,15 @@ from dfwtrace.validation import (
 )
 
 _log = logging.getLogger("dfwtrace")
+
+_Names: TypeAlias = str | Sequence[str] | None
+_Given: TypeAlias = tuple[Data, Data, _Names, _Names, Data]  # X, y, features, label, sample_weight
+#: Number of folds, the seed they are cut with, and each row's fold, or nothing if at random.
+_Cut: TypeAlias = tuple[int, int, FloatArray]
+#: The problem without a fold's rows, with workers, and the mean loss of solutions on those rows.
+_Folds: TypeAlias = tuple[
+    Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]
+]
 
 
 def solve(
@@ -142,7 +151,7 @@ def solve(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
     saving = resolve_checkpoint(checkpoint)
-    data = _Data(X, y, features, label, sample_weight)
+    data = X, y, features, label, sample_weight
     problem = _problem(task, data, method, criteria.epochs, representation, engine, intercept)
     _check_methods(problem, method, criteria.tol)
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
@@ -204,7 +213,7 @@ def plan(
     task = as_task(task)
     method = resolve(solver, lmo, None, task.log_factor)
     epochs = check_count("epochs", method.default_epochs if epochs is None else epochs, 0)
-    data = _Data(X, y, features, label)
+    data = X, y, features, label, None
     return _problem(task, data, method, epochs, representation, engine).plan
 
 
@@ -275,10 +284,10 @@ def path(
     checked, seed = _check_radii(radii), check_count("seed", seed, 0)
     task, method = as_task(task), resolve("accelerated")
     criteria = StoppingCriteria(epochs, tol, max_time)
-    data = _Data(X, y, features, label, sample_weight)
+    data = X, y, features, label, sample_weight
     problem = _problem(task, data, method, criteria.epochs, representation, engine, intercept)
     _check_methods(problem, method, criteria.tol)
-    cut = None if folds is None else _check_folds(problem, folds, seed)
+    cut = None if folds is None else _check_folds(folds, seed, problem)
 
     def along(problem: Problem) -> list[Result]:
         """A result for each radius; the runs go from the smallest to the largest."""
@@ -298,26 +307,16 @@ def path(
         by_sums = problem.task.supports("summarise_folds")
         without, mean_losses = (_folds_by_sums if by_sums else _folds_by_rows)(problem, cut)
         runs = []
-        for fold in (None, *range(cut.n_folds)):
+        for fold in (None, *range(cut[0])):
             with closing(without(fold)) as part:
                 runs.append(along(part))
         losses = [mean_losses(fold, results) for fold, results in enumerate(runs[1:])]
         return Path(checked, runs[0], np.column_stack(losses), runs[1:])
 
 
-class _Data(NamedTuple):
-    """What holds rows, targets and weights, as given."""
-
-    X: Data
-    y: Data
-    features: str | Sequence[str] | None
-    label: str | Sequence[str] | None
-    sample_weight: Data = None
-
-
 def _problem(
     task: Objective,
-    data: _Data,
+    data: _Given,
     solver: Solver,
     epochs: int,
     representation: str,
@@ -325,23 +324,22 @@ def _problem(
     intercept: bool = False,
 ) -> Problem:
     """Check the data, choose the representation, and put the problem together."""
-    from_frame = is_frame(data.X)
+    X, sample_weight = data[0], data[-1]
     if not isinstance(intercept, bool | np.bool_):
         raise TypeError(f"intercept must be True or False, got {describe(intercept)}.")
-    if engine is None:
-        engine = SparkEngine(data.X.sparkSession) if from_frame else LocalEngine()
-    if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
-        raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
-    weighted = data.sample_weight is not None
-    for name, wanted in (("intercept", intercept), ("sample_weight", weighted)):
+    for name, wanted in (("intercept", intercept), ("sample_weight", sample_weight is not None)):
         if wanted and not task.takes_scores:
             raise TypeError(
                 f"{name} needs a task made of a loss on scores, such as Multinomial(), "
                 f"got {describe(task)}."
             )
-    if weighted:
+    if engine is None:
+        engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
+    if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
+        raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
+    if sample_weight is not None:
         task = task.with_weights()
-    rows = _frame_rows(task, data, engine) if from_frame else _array_rows(task, data)
+    rows = _frame_rows(task, engine, *data) if is_frame(X) else _array_rows(task, *data)
     facts: Facts = rows.facts
     task.check_width(facts.shape[1], facts.n_rows)
     sizes = facts.n_rows, *facts.shape, facts.stored, facts.sparse, int(facts.dtype.itemsize)
@@ -355,8 +353,9 @@ def _problem(
     return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
 
 
-def _array_rows(task: Objective, data: _Data) -> ArrayRows:
-    X, y, features, label, sample_weight = data
+def _array_rows(
+    task: Objective, X: Data, y: Data, features: _Names, label: _Names, sample_weight: Data
+) -> ArrayRows:
     for name, given in (("features", features), ("label", label)):
         if given is not None:
             raise TypeError(f"{name} names columns of a Spark DataFrame, but X is {describe(X)}.")
@@ -368,26 +367,27 @@ def _array_rows(task: Objective, data: _Data) -> ArrayRows:
     return ArrayRows.examined(X, y, task.examine)
 
 
-def _frame_rows(task: Objective, data: _Data, engine: Engine) -> Any:
-    X, y, features, label, sample_weight = data
-    if sample_weight is not None:
-        if not isinstance(sample_weight, str):
-            raise TypeError(
-                "sample_weight must be the name of a column where X is a DataFrame, "
-                f"got {describe(sample_weight)}."
-            )
-        # Weights travel as the first column of the targets.
-        label = [sample_weight, *([label] if isinstance(label, str) else list(label or ()))]
+def _frame_rows(
+    task: Objective, engine: Engine, X: Data, y: Data, features: _Names, label: _Names, weight: Data
+) -> Data:
     survey = getattr(engine, "survey", None)
-    if not callable(survey):
+    if survey is None:
         raise TypeError(
-            f"engine must be one for Spark, such as SparkEngine(spark), where X is a DataFrame, "
+            "engine must be one for Spark, such as SparkEngine(spark), where X is a DataFrame, "
             f"got {describe(engine)}."
         )
     if y is not None:
         raise TypeError("y must be None where X is a DataFrame: label names the column.")
     if label is None and task.takes_scores:
         raise TypeError("label is missing: it names the column, or the columns, of the targets.")
+    if weight is not None:
+        if not isinstance(weight, str):
+            raise TypeError(
+                "sample_weight must be the name of a column where X is a DataFrame, "
+                f"got {describe(weight)}."
+            )
+        # Weights travel as the first column of the targets.
+        label = [weight, *([label] if isinstance(label, str) else label or ())]
     return survey(X, features, label, task.examine)
 
 
@@ -404,15 +404,12 @@ def _check_start(
     if start is None:
         return LowRankMatrix.zeros(shape)
     if not isinstance(start, LowRankMatrix):
-        raise TypeError(f"start must be a LowRankMatrix, got {type(start).__name__}.")
-    if start.shape != shape:
-        raise ValueError(f"start must have shape {shape}, got {start.shape}.")
-    if not all(np.isfinite(factor).all() for factor in (start.U, start.s, start.V)):
-        raise ValueError("start must be finite, but holds NaN or infinity.")
-    if not start.trace_norm <= radius * (1.0 + 1e-9):
-        raise ValueError(
-            f"start must have a trace norm of at most radius = {radius}, got {start.trace_norm}."
-        )
+        raise TypeError(f"start must be a LowRankMatrix, got {describe(start)}.")
+    finite = all(np.isfinite(factor).all() for factor in (start.U, start.s, start.V))
+    if start.shape != shape or not finite:
+        raise ValueError(f"start must be finite and of shape {shape}, got {describe(start)}.")
+    if start.trace_norm > radius * (1.0 + 1e-9):
+        raise ValueError(f"start must have a trace norm of at most radius, got {start.trace_norm}.")
     return start.compress()
 
 
@@ -425,41 +422,28 @@ def _check_radii(radii: object) -> FloatArray:
     return checked
 
 
-class _Cut(NamedTuple):
-    """How rows are cut into folds: at random from a seed, or as given for each row."""
-
-    n_folds: int
-    seed: int
-    fold_of: FloatArray  # empty if at random
-
-
-def _check_folds(problem: Problem, folds: Data, seed: int) -> _Cut:
-    n_rows = problem.rows.facts.n_rows
-    if np.ndim(folds) == 0:
-        cut = _Cut(check_count("folds", folds, 2), seed, np.zeros(0))
-        if cut.n_folds > n_rows:
+def _check_folds(folds: Data, seed: int, problem: Problem) -> _Cut:
+    n_rows, given = problem.rows.facts.n_rows, np.asarray(folds)
+    if given.ndim == 0:
+        n_folds, given = check_count("folds", folds, 2), np.zeros(0)
+        if n_folds > n_rows:
             raise ValueError(f"folds must be at most the {n_rows} rows, got {folds}.")
+    elif given.dtype.kind not in "iu" or given.shape != (n_rows,):
+        raise ValueError(
+            f"folds must be a whole number for each of the {n_rows} rows, "
+            f"got shape {given.shape} of {given.dtype}."
+        )
     else:
-        given = np.asarray(folds)
-        if given.dtype.kind not in "iu" or given.shape != (n_rows,):
-            raise ValueError(
-                f"folds must be a whole number for each of the {n_rows} rows, "
-                f"got shape {given.shape} of {given.dtype}."
-            )
-        cut = _Cut(int(given.max()) + 1, seed, given.astype(np.float64))
-        sizes = np.bincount(given[given >= 0], minlength=cut.n_folds)
-        if cut.n_folds < 1 or not sizes.min() > 0 or sizes.max() == n_rows:
+        n_folds = int(given.max()) + 1
+        sizes = np.bincount(given[given >= 0], minlength=n_folds)
+        if n_folds < 1 or not sizes.min() > 0 or sizes.max() == n_rows:
             raise ValueError("folds must number the folds from 0 without gaps, each with rows.")
     if not isinstance(problem.rows, ArrayRows) and not problem.task.supports("summarise_folds"):
         raise TypeError(
             "folds of a DataFrame need a task in gram form, such as LeastSquares(); validate "
             "others on a part of the DataFrame that is set aside."
         )
-    return cut
-
-
-#: The problem without a fold's rows, with workers, and the mean loss of solutions on those rows.
-_Folds = tuple[Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]]
+    return n_folds, seed, given.astype(np.float64)
 
 
 def _folds_by_sums(problem: Problem, cut: _Cut) -> _Folds:
@@ -474,21 +458,22 @@ def _folds_by_sums(problem: Problem, cut: _Cut) -> _Folds:
 
 def _folds_by_rows(problem: Problem, cut: _Cut) -> _Folds:
     """From the rows themselves."""
-    rows, task, fold_of = problem.rows, problem.task, cut.fold_of
+    rows, task, (n_folds, seed, fold_of) = problem.rows, problem.task, cut
     if not fold_of.size:
-        fold_of = random_folds(Shard(0, rows.X, rows.y), cut.n_folds, cut.seed)
+        fold_of = random_folds(Shard(0, rows.X, rows.y), n_folds, seed)
+
+    def part(chosen: Array) -> tuple[Matrix, Array | None]:
+        kept = np.flatnonzero(chosen)
+        return rows.X[kept], None if rows.y is None else rows.y[kept]
 
     def without(fold: int | None) -> Problem:
         if fold is None:
             return problem.start()
-        kept = np.flatnonzero(fold_of != fold)
-        facts, y = replace(rows.facts, n_rows=len(kept)), rows.y
-        part = ArrayRows(rows.X[kept], None if y is None else y[kept], facts)
-        return problem.on(part).start()
+        X, y = part(fold_of != fold)
+        return problem.on(ArrayRows(X, y, replace(rows.facts, n_rows=X.shape[0]))).start()
 
     def mean_losses(fold: int, results: list[Result]) -> list[float]:
-        left_out = np.flatnonzero(fold_of == fold)
-        shard = Shard(0, rows.X[left_out], None if rows.y is None else rows.y[left_out])
+        shard = Shard(0, *part(fold_of == fold))
         weight = task.weight_of_rows(shard) or 1.0
         at = [(r.W,) if r.intercept is None else (r.W, r.intercept) for r in results]
         return [task.loss(task.stats(shard, *point)) / weight for point in at]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 # What one core of a present-day machine does. They are fixed, not measured, so that the choice
 # (and with it the bits of the result) does not change from run to run.
-FLOPS = {4: 60e9, 8: 30e9}  # matrix products, by bytes of a number
-BANDWIDTH = 12e9  # bytes
+_FLOPS = {4: 60e9, 8: 30e9}  # matrix products, by bytes of a number
+_BANDWIDTH = 12e9  # bytes
 _SPARSE_FLOPS = 1e9
 _LOSS_SECONDS = 5e-10  # to evaluate the loss on one score
 _ROUND_SECONDS = 2e-5
@@ -35,46 +37,6 @@ class Workload:
     n_shards: int
     n_jobs: int  # threads that work on the shards
     columns: int = 1  # vectors that are multiplied at once
-
-    # What several representations cost alike: bytes, and seconds of an epoch.
-
-    @property
-    def flops(self) -> float:
-        """Operations a second in products with X."""
-        return (_SPARSE_FLOPS if self.sparse else FLOPS[self.itemsize]) * self.n_jobs
-
-    @property
-    def data_bytes(self) -> float:
-        return self.stored * self.itemsize
-
-    @property
-    def score_bytes(self) -> float:
-        return self.n * self.m * self.itemsize
-
-    @property
-    def gradient_bytes(self) -> float:
-        return self.d * self.m * 8
-
-    @property
-    def gradient_seconds(self) -> float:
-        """To form the dense gradient XᵀR."""
-        return 2.0 * self.stored * self.m / self.flops
-
-    @property
-    def loss_seconds(self) -> float:
-        return self.n * self.m * _LOSS_SECONDS / self.n_jobs
-
-    @property
-    def round_seconds(self) -> float:
-        return _ROUND_SECONDS * (self.products + 4)
-
-    @property
-    def block_seconds(self) -> float:
-        """Of products with blocks of vectors, and of scores built from as many columns."""
-        if self.columns == 1:
-            return 0.0  # bound by memory, which is counted elsewhere
-        scores = self.n * self.m / (FLOPS[self.itemsize] * self.n_jobs)
-        return (self.products + 1) * 2.0 * self.columns * (self.stored / self.flops + scores)
 
 
 @dataclass(frozen=True)
@@ -130,14 +92,49 @@ class Plan:
         return "\n".join(lines)
 
 
-def choose(
-    estimates: Mapping[str, Callable[[Workload], Estimate]],
-    workload: Workload,
-    asked: str,
-    free_memory: float | None,
-) -> Plan:
-    """The fastest representation that fits into memory, or the one that was asked for."""
-    costs = {name: estimate(workload) for name, estimate in estimates.items()}
+def estimates(w: Workload) -> dict[str, Estimate]:
+    """What each representation costs, from passes over memory and matrix products."""
+    bandwidth, dense_flops = _BANDWIDTH * w.n_jobs, _FLOPS[w.itemsize] * w.n_jobs
+    flops = _SPARSE_FLOPS * w.n_jobs if w.sparse else dense_flops
+    features, scores, gradient = w.stored * w.itemsize, w.n * w.m * w.itemsize, w.d * w.m * 8
+    loss = w.n * w.m * _LOSS_SECONDS / w.n_jobs
+    rounds = _ROUND_SECONDS * (w.products + 4)
+    form_gradient = 2.0 * w.stored * w.m / flops
+    gather = form_gradient if w.gathers else 0.0
+    # Products with blocks of vectors, and scores or a gradient built from as many columns; single
+    # vectors are bound by memory, which is counted elsewhere.
+    columns = (w.products + 1) * 2.0 * w.columns if w.columns > 1 else 0.0
+    block = columns * (w.stored / flops + w.n * w.m / dense_flops)
+
+    # Moments: XᵀX costs half of a product where BLAS knows that it is symmetric.
+    setup = w.stored * (w.stored / w.n if w.sparse else w.d) / flops + form_gradient
+    states = w.n_shards if w.local else 1
+    passes = (w.products + 1) * gradient + 4 * gradient + 8 * w.d**2
+    epoch = rounds + columns * (w.d**2 + w.d * w.m) / _FLOPS[8] + passes * states / _BANDWIDTH
+    memory = (8.0 * w.d**2 + 2 * gradient) * states + w.n_shards * (8.0 * w.d**2 + gradient)
+    costs = {"gram": Estimate(memory, setup, epoch)}
+
+    passes = w.products * (features + scores) + 3 * scores
+    epoch = passes / bandwidth + block + loss + gather
+    costs["implicit"] = Estimate(2.0 * scores, scores / bandwidth + loss, rounds + epoch)
+
+    passes = w.products * gradient * w.n_shards + 3 * scores
+    epoch = passes / bandwidth + loss + form_gradient
+    memory = 2.0 * scores + gradient * w.n_shards
+    costs["dense"] = Estimate(memory, form_gradient + loss, rounds + epoch)
+
+    narrow = min(w.d, w.m)
+    rank = min(w.epochs, 2 * narrow) if w.columns == 1 else min(2 * w.columns, narrow)
+    rebuilt = 2.0 * w.n * (rank / 2) * w.m / dense_flops + loss
+    epoch = (w.products + 2) * rebuilt + w.products * features / bandwidth + block + gather
+    costs["factored"] = Estimate(2.0 * w.n * rank * w.itemsize, rebuilt, rounds + epoch)
+    return costs
+
+
+def choose(names: Iterable[str], workload: Workload, asked: str, free_memory: float | None) -> Plan:
+    """The fastest of these representations that fits into memory, or the one asked for."""
+    known = estimates(workload)
+    costs = {name: known[name] for name in names}
     if asked != "auto":
         return Plan(asked, "asked for", costs, workload)
     budget = float("inf") if free_memory is None else _MEMORY_SHARE * free_memory
@@ -147,24 +144,26 @@ def choose(
         reason = f"the smallest, though it may not fit into {size_text(budget)} of free memory"
         return Plan(smallest, reason, costs, workload)
     # On one thread, whatever there are: the choice must not change the bits with the threads.
-    alone = replace(workload, n_jobs=1)
-    best = min(fitting, key=lambda name: estimates[name](alone).total(workload.epochs))
+    alone = estimates(replace(workload, n_jobs=1))
+    best = min(fitting, key=lambda name: alone[name].total(workload.epochs))
     reason = f"the least time over {workload.epochs} epochs"
     if len(fitting) < len(costs):
         reason += f" of those that fit into {size_text(budget)} of free memory"
     return Plan(best, reason, costs, workload)
 
 
-def free_memory() -> float:
-    """Bytes available without swapping, within the limit of a container's control group."""
-    import psutil  # of no use to workers, which import this module too
-
-    free, group = float(psutil.virtual_memory().available), Path("/sys/fs/cgroup")
-    try:
+def free_memory() -> float | None:
+    """Bytes available without swapping, where the system reports them."""
+    known, group = list[float](), Path("/sys/fs/cgroup")
+    with suppress(AttributeError, OSError, ValueError):  # not on Windows
+        known.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    with suppress(OSError):  # only on Linux
+        _, _, rest = Path("/proc/meminfo").read_text().partition("MemAvailable:")
+        known.append(1024.0 * float(rest.split()[0]))
+    with suppress(OSError, ValueError):  # no control group, or no limit ("max")
         limit, used = ((group / name).read_text() for name in ("memory.max", "memory.current"))
-        return min(free, float(limit) - float(used))
-    except (OSError, ValueError):  # no control group, or no limit ("max")
-        return free
+        known.append(float(limit) - float(used))
+    return min(known, default=None)
 
 
 def size_text(n_bytes: float) -> str:

@@ -11,7 +11,6 @@ from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import RowBlock, RowBlocks, Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.features.representation import Representation, split_targets, weight_of
-from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
 
 # Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
 _BLOCK_BYTES = 4 << 20
@@ -31,17 +30,6 @@ class FactoredState:
 
 class FactoredTask(Representation[FactoredState]):
     """Scores rebuilt block by block in every product: O(n(d + rm)) time, O(nr) memory."""
-
-    @staticmethod
-    def estimate(w: Workload) -> Estimate:
-        narrow = min(w.d, w.m)
-        rank = min(w.epochs, 2 * narrow) if w.columns == 1 else min(2 * w.columns, narrow)
-        flops = FLOPS[w.itemsize] * w.n_jobs
-        rebuilt = 2.0 * w.n * (rank / 2) * w.m / flops + w.loss_seconds
-        epoch = (w.products + 2) * rebuilt + w.products * w.data_bytes / (BANDWIDTH * w.n_jobs)
-        epoch += w.block_seconds
-        epoch += w.gradient_seconds if w.gathers else 0.0
-        return Estimate(2.0 * w.n * rank * w.itemsize, rebuilt, w.round_seconds + epoch)
 
     def stats(
         self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None

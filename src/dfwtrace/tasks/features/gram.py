@@ -15,7 +15,6 @@ from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.features.moments import Moments
 from dfwtrace.tasks.features.representation import Representation, row_weights
-from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
 from dfwtrace.tasks.task import Centre, Summary, Total
 
 
@@ -60,18 +59,6 @@ class GramTask(Representation[GramState]):
 
     # A shard's own moments would have to be about the mean of all rows.
     centres_shards: ClassVar[bool] = False
-
-    @staticmethod
-    def estimate(w: Workload) -> Estimate:
-        # XᵀX costs half of a product where BLAS knows that it is symmetric.
-        setup = w.stored * (w.stored / w.n if w.sparse else w.d) / w.flops + w.gradient_seconds
-        gradient, states = w.gradient_bytes, w.n_shards if w.local else 1
-        passes = (w.products + 1) * gradient + 4 * gradient + 8 * w.d**2
-        block = 0.0
-        if w.columns > 1:
-            block = (w.products + 1) * 2.0 * w.columns * (w.d**2 + w.d * w.m) / FLOPS[8]
-        memory = (8.0 * w.d**2 + 2 * gradient) * states + w.n_shards * (8.0 * w.d**2 + gradient)
-        return Estimate(memory, setup, w.round_seconds + block + passes * states / BANDWIDTH)
 
     def precision(self, dtype: DType) -> float:
         return super().precision(np.dtype(np.float64))  # moments are

@@ -11,7 +11,6 @@ from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlocks, Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.features.representation import Representation, split_targets, weight_of
-from dfwtrace.tasks.planning import BANDWIDTH, Estimate, Workload
 
 # Bytes of scores that are made at once from dense features: they and the residual stay in cache.
 _PIECE_BYTES = 2 << 20
@@ -46,15 +45,6 @@ class ScoresState:
 
 class ImplicitTask(Representation[ScoresState]):
     """Scores and residual (n×m) in memory; a product costs O(n(d + m)) and an update O(nm)."""
-
-    @staticmethod
-    def estimate(w: Workload) -> Estimate:
-        bandwidth = BANDWIDTH * w.n_jobs
-        passes = w.products * (w.data_bytes + w.score_bytes) + 3 * w.score_bytes
-        epoch = passes / bandwidth + w.block_seconds + w.loss_seconds
-        epoch += w.gradient_seconds if w.gathers else 0.0
-        setup = w.score_bytes / bandwidth + w.loss_seconds
-        return Estimate(2.0 * w.score_bytes, setup, w.round_seconds + epoch)
 
     def stats(
         self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
@@ -162,13 +152,6 @@ class ImplicitTask(Representation[ScoresState]):
 
 class DenseTask(ImplicitTask):
     """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
-
-    @staticmethod
-    def estimate(w: Workload) -> Estimate:
-        passes = w.products * w.gradient_bytes * w.n_shards + 3 * w.score_bytes
-        epoch = passes / (BANDWIDTH * w.n_jobs) + w.loss_seconds + w.gradient_seconds
-        memory = 2.0 * w.score_bytes + w.gradient_bytes * w.n_shards
-        return Estimate(memory, w.gradient_seconds + w.loss_seconds, w.round_seconds + epoch)
 
     def _residual_is_new(self, state: ScoresState) -> ScoresState:
         state.grad = super().gradient(state)

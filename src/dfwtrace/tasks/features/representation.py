@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, slice_rows
 from dfwtrace.losses import UNWEIGHTED, Loss
-from dfwtrace.tasks.planning import Estimate, Workload
 from dfwtrace.tasks.task import Task
 
 State = TypeVar("State")
@@ -25,11 +23,6 @@ class Representation(Task[State]):
     def __init__(self, loss: Loss, weighted: bool = False) -> None:
         self.loss_on_scores, self.weighted = loss, weighted
         self.quadratic, self.smoothness = loss.quadratic, loss.smoothness
-
-    @staticmethod
-    @abstractmethod
-    def estimate(w: Workload) -> Estimate:
-        """Memory and time, from passes over memory and matrix products."""
 
     @property
     def identity(self) -> object:

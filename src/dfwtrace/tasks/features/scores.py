@@ -78,16 +78,14 @@ class ScoresTask(Objective):
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        forms = {name: self._forms[name] for name in self.representations}
-        if intercept and workload.local:
-            forms = {name: form for name, form in forms.items() if form.centres_shards}
-        if asked not in ("auto", *forms):
+        alone = intercept and workload.local  # every shard is centred by itself
+        forms = [n for n in self.representations if not alone or self._forms[n].centres_shards]
+        if not isinstance(asked, str) or asked not in ("auto", *forms):
             raise ValueError(
                 f"representation must be one of {', '.join(forms)} or auto for this run of "
                 f"{self.name}, got {describe(asked)}."
             )
-        estimates = {name: form.estimate for name, form in forms.items()}
-        plan = choose(estimates, workload, asked, free_memory)
+        plan = choose(forms, workload, asked, free_memory)
         return self.represent(plan.representation), plan
 
 
