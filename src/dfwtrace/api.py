@@ -22,7 +22,7 @@ from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
 from dfwtrace.solvers import Callback, Problem, Runner, Solver, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
-from dfwtrace.tasks import Objective, as_task, join_weights
+from dfwtrace.tasks import Objective, ScoresTask, as_task, join_weights
 from dfwtrace.tasks.planning import Plan, Workload, free_memory
 from dfwtrace.validation import (
     check_count,
@@ -39,10 +39,6 @@ _Names: TypeAlias = str | Sequence[str] | None
 _Given: TypeAlias = tuple[Data, Data, _Names, _Names, Data]  # X, y, features, label, sample_weight
 #: Number of folds, the seed they are cut with, and each row's fold, or nothing if at random.
 _Cut: TypeAlias = tuple[int, int, FloatArray]
-#: The problem without a fold's rows, with workers, and the mean loss of solutions on those rows.
-_Folds: TypeAlias = tuple[
-    Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]
-]
 
 
 def solve(
@@ -304,8 +300,7 @@ def path(
         if cut is None:
             with closing(problem.start()):
                 return Path(checked, along(problem))
-        by_sums = problem.task.supports("summarise_folds")
-        without, mean_losses = (_folds_by_sums if by_sums else _folds_by_rows)(problem, cut)
+        without, mean_losses = _folds(problem, cut)
         runs = []
         for fold in (None, *range(cut[0])):
             with closing(without(fold)) as part:
@@ -327,21 +322,21 @@ def _problem(
     X, sample_weight = data[0], data[-1]
     if not isinstance(intercept, bool | np.bool_):
         raise TypeError(f"intercept must be True or False, got {describe(intercept)}.")
-    for name, wanted in (("intercept", intercept), ("sample_weight", sample_weight is not None)):
-        if wanted and not task.takes_scores:
-            raise TypeError(
-                f"{name} needs a task made of a loss on scores, such as Multinomial(), "
-                f"got {describe(task)}."
-            )
+    if isinstance(task, ScoresTask):
+        task = task if sample_weight is None else task.with_weights()
+    elif intercept or sample_weight is not None:
+        raise TypeError(
+            f"{'intercept' if intercept else 'sample_weight'} needs a task made of a loss on "
+            f"scores, such as Multinomial(), got {describe(task)}."
+        )
     if engine is None:
         engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
-    if sample_weight is not None:
-        task = task.with_weights()
     rows = _frame_rows(task, engine, *data) if is_frame(X) else _array_rows(task, *data)
     facts: Facts = rows.facts
-    task.check_width(facts.shape[1], facts.n_rows)
+    if isinstance(task, ScoresTask):
+        task.loss.check_width(facts.shape[1], facts.n_rows)
     sizes = facts.n_rows, *facts.shape, facts.stored, facts.sparse, int(facts.dtype.itemsize)
     effort = epochs, solver.mean_products(epochs), solver.gathers, solver.local
     n_jobs = int(getattr(engine, "n_jobs", 1))
@@ -378,7 +373,7 @@ def _frame_rows(
         )
     if y is not None:
         raise TypeError("y must be None where X is a DataFrame: label names the column.")
-    if label is None and task.takes_scores:
+    if label is None and isinstance(task, ScoresTask):
         raise TypeError("label is missing: it names the column, or the columns, of the targets.")
     if weight is not None:
         if not isinstance(weight, str):
@@ -428,16 +423,15 @@ def _check_folds(folds: Data, seed: int, problem: Problem) -> _Cut:
         n_folds, given = check_count("folds", folds, 2), np.zeros(0)
         if n_folds > n_rows:
             raise ValueError(f"folds must be at most the {n_rows} rows, got {folds}.")
-    elif given.dtype.kind not in "iu" or given.shape != (n_rows,):
-        raise ValueError(
-            f"folds must be a whole number for each of the {n_rows} rows, "
-            f"got shape {given.shape} of {given.dtype}."
-        )
     else:
-        n_folds = int(given.max()) + 1
-        sizes = np.bincount(given[given >= 0], minlength=n_folds)
-        if n_folds < 1 or not sizes.min() > 0 or sizes.max() == n_rows:
-            raise ValueError("folds must number the folds from 0 without gaps, each with rows.")
+        whole = given.dtype.kind in "iu" and given.shape == (n_rows,)
+        sizes = np.bincount(given[given >= 0]) if whole else np.zeros(0)
+        n_folds = sizes.size
+        if n_folds == 0 or sizes.min() == 0 or sizes.max() == n_rows:
+            raise ValueError(
+                f"folds must be the number of each of the {n_rows} rows' fold, from 0 without "
+                f"gaps, got {describe(folds)} of shape {given.shape}."
+            )
     if not isinstance(problem.rows, ArrayRows) and not problem.task.supports("summarise_folds"):
         raise TypeError(
             "folds of a DataFrame need a task in gram form, such as LeastSquares(); validate "
@@ -446,19 +440,17 @@ def _check_folds(folds: Data, seed: int, problem: Problem) -> _Cut:
     return n_folds, seed, given.astype(np.float64)
 
 
-def _folds_by_sums(problem: Problem, cut: _Cut) -> _Folds:
-    """From the statistics of the folds, which add up to those of all rows."""
-    sums, shard_rows = problem.fold_sums(*cut)
-
-    def mean_losses(fold: int, results: list[Result]) -> list[float]:
-        return [sums.mean_loss(fold, result.W, result.intercept) for result in results]
-
-    return lambda fold: problem.summed(sums.summary(fold), shard_rows), mean_losses
-
-
-def _folds_by_rows(problem: Problem, cut: _Cut) -> _Folds:
-    """From the rows themselves."""
+def _folds(
+    problem: Problem, cut: _Cut
+) -> tuple[Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]]:
+    """The problem without a fold's rows, with workers, and solutions' mean losses on those rows."""
     rows, task, (n_folds, seed, fold_of) = problem.rows, problem.task, cut
+    if task.supports("summarise_folds"):  # statistics of the folds add up to those of all rows
+        sums, shard_rows = problem.fold_sums(*cut)
+        return (
+            lambda fold: problem.summed(sums.summary(fold), shard_rows),
+            lambda fold, results: [sums.mean_loss(fold, r.W, r.intercept) for r in results],
+        )
     if not fold_of.size:
         fold_of = random_folds(Shard(0, rows.X, rows.y), n_folds, seed)
 

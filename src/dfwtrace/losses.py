@@ -48,10 +48,6 @@ class Loss(ABC):
         Called on some of the rows at a time, it gives widths of which m is the largest.
         """
 
-    def as_targets(self, y: Array) -> Array:
-        """Targets that were checked before, as `check_targets` returns them."""
-        return self.check_targets(y)[0]
-
     def check_width(self, width: int, n_rows: int) -> None:  # noqa: B027  # most have none
         """Refuse, in one sentence, what only all of y together shows."""
 
@@ -155,14 +151,12 @@ class SquaredLoss(Loss):
     kernel = staticmethod(squared_advance)
 
     def check_targets(self, y: Array) -> tuple[Array, int]:
-        targets = self.as_targets(y)
+        targets = y[:, None] if y.ndim == 1 else y
         if targets.ndim != 2 or targets.shape[1] == 0:
             raise ValueError(f"y must have shape (n, m) with m ≥ 1, got {targets.shape}.")
+        if targets.dtype not in (np.float32, np.float64):
+            targets = targets.astype(np.float64)
         return targets, int(targets.shape[1])
-
-    def as_targets(self, y: Array) -> Array:
-        targets = y[:, None] if y.ndim == 1 else y
-        return targets if targets.dtype in (np.float32, np.float64) else targets.astype(np.float64)
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         np.subtract(S, y, out=R, casting="same_kind")
@@ -207,10 +201,7 @@ class MultinomialLoss(Loss):
             raise ValueError(f"{expected}, got {lowest if lowest < 0 else highest:.6g}.")
         if self.n_classes is not None and highest >= self.n_classes:
             raise ValueError(f"y holds the label {highest}, but n_classes is {self.n_classes}.")
-        return self.as_targets(labels), self.n_classes or highest + 1
-
-    def as_targets(self, y: Array) -> Array:
-        return y.astype(np.int64)
+        return labels.astype(np.int64), self.n_classes or highest + 1
 
     def check_width(self, width: int, n_rows: int) -> None:
         if self.n_classes is not None:

@@ -43,19 +43,11 @@ class Summary(NamedTuple):
 class Objective(ABC):
     """What F is, before the form is chosen that shards hold it in."""
 
-    takes_scores: bool = False  # as a loss on scores does: with an intercept, weights of rows
     log_factor: float = 1.0  # c in the K(t) = ⌊1 + c log t⌋ of the oracle "power-log"
 
     @abstractmethod
     def examine(self, X: Matrix, y: Array | None) -> Examined:
         """Check rows and find the shape of W; on a cluster, some rows at a time."""
-
-    def check_width(self, width: int, n_rows: int) -> None:  # noqa: B027  # most have none
-        """Refuse what only all rows together show."""
-
-    def with_weights(self) -> Objective:
-        """The same where the first column of y is the weight of each row."""
-        raise NotImplementedError
 
     @abstractmethod
     def plan(
@@ -232,9 +224,9 @@ def as_task(task: Any) -> Objective:
             f"task must be an object such as LeastSquares(), or have the methods stats and update, "
             f"got {describe(task)}."
         )
-    for one, other in (("matvec", "rmatvec"), ("rmatvec", "matvec")):
-        if one in own and other not in own:
-            raise TypeError(f"task lacks the method {other!r}: products are needed on both sides.")
+    lacking = {"matvec", "rmatvec"} - own
+    if len(lacking) == 1:
+        raise TypeError(f"task lacks the method {lacking.pop()!r}: products need both sides.")
     if isinstance(task, Task):
         return task
     if any(vars(base).get("__slots__") for base in kind.__mro__):  # which would stay behind

@@ -65,7 +65,7 @@ def split_targets(loss: Loss, shard: Shard, weighted: bool) -> tuple[Array, Arra
     if not weighted:
         return shard.targets, UNWEIGHTED
     joined = shard.targets
-    return loss.as_targets(own_targets(joined)), joined[:, 0].astype(shard.X.dtype)
+    return loss.check_targets(own_targets(joined))[0], joined[:, 0].astype(shard.X.dtype)
 
 
 def own_targets(joined: Array) -> Array:

@@ -31,7 +31,6 @@ class ScoresTask(Objective):
         Names of the forms that a shard can keep; see `dfwtrace.plan`.
     """
 
-    takes_scores = True
     representations: tuple[str, ...] = ("implicit", "dense", "factored")
     _forms: ClassVar[dict[str, type[Representation[Any]]]] = {
         "gram": GramTask,
@@ -52,6 +51,7 @@ class ScoresTask(Objective):
         return self.loss.name
 
     def with_weights(self) -> ScoresTask:
+        """The same where the first column of y is the weight of each row."""
         other = copy(self)
         other.weighted = True
         return other
@@ -67,9 +67,6 @@ class ScoresTask(Objective):
             raise ValueError(f"sample_weight must not be negative, got {y[:, 0].min():g}.")
         # The targets stay with their weights until a shard parts them.
         return Examined(X, y, (int(X.shape[1]), self.loss.check_targets(own_targets(y))[1]))
-
-    def check_width(self, width: int, n_rows: int) -> None:
-        self.loss.check_width(width, n_rows)
 
     def represent(self, name: str) -> Representation[Any]:
         """The task in one of its `representations`."""
