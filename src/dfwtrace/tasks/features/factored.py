@@ -10,7 +10,7 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import RowBlock, RowBlocks, Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.tasks.features.representation import Representation, split_targets, weight_of
+from dfwtrace.tasks.features.representation import Representation
 
 # Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
 _BLOCK_BYTES = 4 << 20
@@ -38,7 +38,7 @@ class FactoredTask(Representation[FactoredState]):
         rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
         X = RowBlocks(shard.X, rows, centre)
         scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
-        y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
+        y, weights = self.targets_and_weights(shard)
         return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
 
     def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
@@ -50,10 +50,9 @@ class FactoredTask(Representation[FactoredState]):
         return state
 
     def balance(self, state: FactoredState) -> FloatArray:
-        total = np.zeros(state.scores.shape[1])
-        for _, R in self._evaluated(state):
-            total += R.sum(axis=0, dtype=np.float64)
-        weight = weight_of(state.weights, state.X.shape[0])
+        (n, m), weights = state.scores.shape, state.weights
+        weight = weights.sum(dtype=np.float64) if weights.size else n
+        total = self._sum(state, (m,), lambda block, R: R.sum(axis=0, dtype=np.float64))
         return np.concatenate([[*self._values(state), weight], total])
 
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:

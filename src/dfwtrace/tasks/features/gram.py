@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,8 +14,8 @@ from dfwtrace.data.shards import Shard, random_folds
 from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.features.moments import Moments
-from dfwtrace.tasks.features.representation import Representation, row_weights
-from dfwtrace.tasks.task import Centre, Summary, Total
+from dfwtrace.tasks.features.representation import Representation
+from dfwtrace.tasks.task import Centre, Summary, Task, Total
 
 
 @dataclass
@@ -26,9 +26,9 @@ class GramState:
     quadratic_form: float  # ⟨W, AW⟩
     linear_form: float  # ⟨W, B⟩
     built_from: tuple[FloatArray, FloatArray, LowRankMatrix] | None = None  # A U diag(s), B V, W
-    _grad: FloatArray | None = field(default=None, repr=False)
-    _image: tuple[Array, FloatArray] | None = field(default=None, repr=False)
-    _along: tuple[RankOne, FloatArray, float, float, float] | None = field(default=None, repr=False)
+    _grad: FloatArray | None = None
+    _image: tuple[Array, FloatArray] | None = None
+    _along: tuple[RankOne, FloatArray, float, float, float] | None = None
 
     @property
     def grad(self) -> FloatArray:
@@ -67,7 +67,7 @@ class GramTask(Representation[GramState]):
 
     def first_moments(self, shard: Shard) -> FloatArray:
         """[Σ x, Σ y, Σ (x ≠ 0), Σ 1], each row times its weight."""
-        sums, weights = super().first_moments(shard), row_weights(shard, self.weighted)
+        sums, weights = super().first_moments(shard), self.row_weights(shard)
         Y = shard.targets[:, 1:] if self.weighted else shard.targets
         stored = np.full(shard.X.shape[1], weights.sum())
         if sp.issparse(shard.X):
@@ -136,6 +136,8 @@ class GramTask(Representation[GramState]):
 
     # The methods of a task
 
+    matvec, gradient = Task.matvec, Task.gradient  # from the state's `grad`
+
     def stats(self, shard: Shard | Moments, W: LowRankMatrix) -> GramState:
         moments = shard if isinstance(shard, Moments) else Moments.of(shard, self.weighted)
         left, V = W.U * W.s, np.asarray(W.V)
@@ -164,9 +166,6 @@ class GramTask(Representation[GramState]):
         state._image = state._along = None
         return state
 
-    def matvec(self, state: GramState, V: Array) -> FloatArray:
-        return np.asarray(state.grad @ V)
-
     def rmatvec(self, state: GramState, U: Array) -> FloatArray:
         return state.transpose_times(U) if U.ndim == 1 else np.asarray(state.grad.T @ U)
 
@@ -183,9 +182,6 @@ class GramTask(Representation[GramState]):
 
     def inner(self, state: GramState) -> float:
         return state.quadratic_form - state.linear_form
-
-    def gradient(self, state: GramState) -> FloatArray:
-        return state.grad
 
     def curvature_product(self, state: GramState, U: Array) -> FloatArray:
         return np.asarray(state.moments.A @ U)

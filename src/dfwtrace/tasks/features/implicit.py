@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlocks, Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.tasks.features.representation import Representation, split_targets, weight_of
+from dfwtrace.tasks.features.representation import Representation
+from dfwtrace.tasks.task import Task
 
 # Bytes of scores that are made at once from dense features: they and the residual stay in cache.
 _PIECE_BYTES = 2 << 20
@@ -34,7 +35,7 @@ class ScoresState:
     inner: float = 0.0
     grad: FloatArray | None = None
     tangent: FloatArray | None = None  # until the first update
-    _image: tuple[Array, Array] | None = field(default=None, repr=False)
+    _image: tuple[Array, Array] | None = None
 
     def image(self, u: Array) -> Array:
         """X u, kept: the oracle's last u is the direction of the step that follows."""
@@ -51,9 +52,9 @@ class ImplicitTask(Representation[ScoresState]):
     ) -> ScoresState:
         X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
         rows = max(_PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64, 1) * 64  # as BLAS likes
-        rows = min(rows, ROWS_IN_BLOCK)
-        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, rows, centre)
-        y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
+        dense = not sp.issparse(shard.X)
+        pieces = RowBlocks(shard.X, min(rows, ROWS_IN_BLOCK), centre) if dense else X
+        y, weights = self.targets_and_weights(shard)
         S, R, nothing = np.empty((n, m), X.dtype), np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
         rest = np.zeros(n, X.dtype), nothing, nothing, nothing
         return self.renew(ScoresState(X, pieces, y, weights, S, R, *rest), shard, W, b)
@@ -84,14 +85,15 @@ class ImplicitTask(Representation[ScoresState]):
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
         state.b = _cast(b, state)
-        nothing = np.zeros(sum(state.S.shape), state.S.dtype)
-        return self._advance(state, 1.0, *np.split(nothing, [state.S.shape[0]]))
+        still, across = (np.zeros(size, state.S.dtype) for size in state.S.shape)
+        return self._advance(state, 1.0, still, across)
 
     def balance(self, state: ScoresState) -> FloatArray:
-        n, total = state.S.shape[0], np.zeros(state.S.shape[1])
+        (n, m), weights = state.S.shape, state.weights
+        weight, total = weights.sum(dtype=np.float64) if weights.size else n, np.zeros(m)
         for block in state.X:
             total += state.R[block.rows].sum(axis=0, dtype=np.float64)
-        return np.concatenate([[state.value, state.inner, weight_of(state.weights, n)], total])
+        return np.concatenate([[state.value, state.inner, weight], total])
 
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
@@ -153,19 +155,11 @@ class ImplicitTask(Representation[ScoresState]):
 class DenseTask(ImplicitTask):
     """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
 
+    matvec, rmatvec, gradient = Task.matvec, Task.rmatvec, Task.gradient  # from the state's `grad`
+
     def _residual_is_new(self, state: ScoresState) -> ScoresState:
         state.grad = super().gradient(state)
         return state
-
-    def matvec(self, state: ScoresState, V: Array) -> FloatArray:
-        return self.gradient(state) @ V
-
-    def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
-        return self.gradient(state).T @ U
-
-    def gradient(self, state: ScoresState) -> FloatArray:
-        assert state.grad is not None  # made by every pass
-        return state.grad
 
 
 def _cast(vector: Array, state: ScoresState) -> Array:

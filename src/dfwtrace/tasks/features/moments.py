@@ -63,18 +63,15 @@ class Moments:
 
     def _add(self, X: Matrix, Y: Array, weights: Array, only: bool) -> None:
         X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
-        scale = weights[:, None] if weights.size else None
-        if sp.issparse(X):
-            XT = (X if scale is None else X.multiply(scale).tocsr()).T
-            self.A[...] += (XT @ X).toarray()
-            self.B[...] += XT @ Y
-        elif only:  # straight to where they belong
+        sparse, scale = sp.issparse(X), weights[:, None] if weights.size else None
+        if only and not sparse:  # straight to where they belong
             np.matmul(X.T, X, out=self.A)
             np.matmul(X.T, Y, out=self.B)
         else:
-            XT = (X if scale is None else X * scale).T
-            self.A[...] += XT @ X
-            self.B[...] += XT @ Y
+            scaled = X if scale is None else X.multiply(scale).tocsr() if sparse else X * scale
+            product = scaled.T @ X
+            self.A[...] += product.toarray() if sparse else product
+            self.B[...] += scaled.T @ Y
         self.packed[-2] += 0.5 * inner_product(Y, Y if scale is None else Y * scale)
 
     def about_means(self) -> tuple[Moments, Centre]:

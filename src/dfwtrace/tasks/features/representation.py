@@ -35,14 +35,26 @@ class Representation(Task[State]):
 
     def first_moments(self, shard: Shard) -> FloatArray:
         """[Σ x, Σ 1], each row times its weight: the mean to centre X at."""
-        weights, total = row_weights(shard, self.weighted), np.zeros(shard.X.shape[1])
+        weights, total = self.row_weights(shard), np.zeros(shard.X.shape[1])
         for start in range(0, shard.n_rows, ROWS_IN_BLOCK):
             stop = min(start + ROWS_IN_BLOCK, shard.n_rows)
             total += slice_rows(shard.X, start, stop).T.astype(np.float64) @ weights[start:stop]
         return np.append(total, weights.sum())
 
+    def row_weights(self, shard: Shard) -> FloatArray:
+        """The weight of every row, 1 where there are none."""
+        weights: Array = shard.targets[:, 0] if self.weighted else np.ones(shard.n_rows)
+        return weights.astype(np.float64)
+
     def weight_of_rows(self, shard: Shard) -> float:
-        return float(row_weights(shard, self.weighted).sum())
+        return float(self.row_weights(shard).sum())
+
+    def targets_and_weights(self, shard: Shard) -> tuple[Array, Array]:
+        """The targets as the loss takes them, and the weights, if any, in the precision of X."""
+        y = shard.targets
+        if not self.weighted:
+            return y, UNWEIGHTED
+        return self.loss_on_scores.check_targets(own_targets(y))[0], y[:, 0].astype(shard.X.dtype)
 
     def curvature_product(self, state: Any, U: Array) -> FloatArray:
         """c Xᵀ diag(weights) X U, where c is the largest curvature of a row's loss."""
@@ -60,25 +72,6 @@ def join_weights(weights: Array, y: Array) -> FloatArray:
     return np.column_stack([weights, y]).astype(np.float64, copy=False)
 
 
-def split_targets(loss: Loss, shard: Shard, weighted: bool) -> tuple[Array, Array]:
-    """The targets as the loss takes them, and the weights, if any, in the precision of X."""
-    if not weighted:
-        return shard.targets, UNWEIGHTED
-    joined = shard.targets
-    return loss.check_targets(own_targets(joined))[0], joined[:, 0].astype(shard.X.dtype)
-
-
 def own_targets(joined: Array) -> Array:
     """The targets that weights were joined with; one column is one number for each row."""
     return joined[:, 1] if joined.shape[1] == 2 else joined[:, 1:]
-
-
-def weight_of(weights: Array, n_rows: int) -> float:
-    """Σ weights; the number of rows if there are none."""
-    return float(weights.sum(dtype=np.float64)) if weights.size else float(n_rows)
-
-
-def row_weights(shard: Shard, weighted: bool) -> FloatArray:
-    """The weight of every row, 1 where there are none."""
-    weights: Array = shard.targets[:, 0] if weighted else np.ones(shard.n_rows)
-    return weights.astype(np.float64)
