@@ -22,7 +22,8 @@ from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
 from dfwtrace.solvers import Callback, Problem, Runner, Solver, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
-from dfwtrace.tasks import Objective, ScoresTask, as_task, join_weights
+from dfwtrace.tasks import ScoresTask, as_task, join_weights
+from dfwtrace.tasks.features.scores import Objective
 from dfwtrace.tasks.planning import Plan, Workload, free_memory
 from dfwtrace.validation import (
     check_count,
@@ -286,7 +287,6 @@ def path(
     cut = None if folds is None else _check_folds(folds, seed, problem)
 
     def along(problem: Problem) -> list[Result]:
-        """A result for each radius; the runs go from the smallest to the largest."""
         results, W = dict[int, Result](), LowRankMatrix.zeros(problem.shape)
         for number in np.argsort(checked, kind="stable"):
             runner = Runner(problem, method, criteria, progress=progress)
@@ -393,9 +393,7 @@ def _check_methods(problem: Problem, solver: Solver, tol: float | None) -> None:
             raise TypeError(f"task lacks the method {name!r}, which this run needs.")
 
 
-def _check_start(
-    start: LowRankMatrix | None, shape: tuple[int, int], radius: float
-) -> LowRankMatrix:
+def _check_start(start: object, shape: tuple[int, int], radius: float) -> LowRankMatrix:
     if start is None:
         return LowRankMatrix.zeros(shape)
     if not isinstance(start, LowRankMatrix):
@@ -408,12 +406,11 @@ def _check_start(
     return start.compress()
 
 
-def _check_radii(radii: object) -> FloatArray:
-    if isinstance(radii, str | bytes) or not np.iterable(radii):
-        raise TypeError(f"radii must be a list of positive numbers, got {describe(radii)}.")
-    checked = np.array([check_positive("radii", radius) for radius in radii])
+def _check_radii(radii: Data) -> FloatArray:
+    several = np.iterable(radii) and not isinstance(radii, str | bytes)
+    checked = np.array([check_positive("radii", radius) for radius in radii] if several else [])
     if checked.size == 0:
-        raise ValueError("radii must hold at least one number, got none.")
+        raise ValueError(f"radii must be a list of positive numbers, got {describe(radii)}.")
     return checked
 
 
@@ -433,10 +430,7 @@ def _check_folds(folds: Data, seed: int, problem: Problem) -> _Cut:
                 f"gaps, got {describe(folds)} of shape {given.shape}."
             )
     if not isinstance(problem.rows, ArrayRows) and not problem.task.supports("summarise_folds"):
-        raise TypeError(
-            "folds of a DataFrame need a task in gram form, such as LeastSquares(); validate "
-            "others on a part of the DataFrame that is set aside."
-        )
+        raise TypeError("folds of a DataFrame need a task in gram form, such as LeastSquares().")
     return n_folds, seed, given.astype(np.float64)
 
 
@@ -466,7 +460,7 @@ def _folds(
 
     def mean_losses(fold: int, results: list[Result]) -> list[float]:
         shard = Shard(0, *part(fold_of == fold))
-        weight = task.weight_of_rows(shard) or 1.0
+        weight = float(shard.targets[:, 0].sum() if task.weighted else shard.n_rows) or 1.0
         at = [(r.W,) if r.intercept is None else (r.W, r.intercept) for r in results]
         return [task.loss(task.stats(shard, *point)) / weight for point in at]
 

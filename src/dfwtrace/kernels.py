@@ -18,6 +18,7 @@ from numba.extending import intrinsic, overload
 from dfwtrace._typing import Array, FloatArray
 
 Numba: TypeAlias = Any  # its compiler's own objects, which have no types
+Move: TypeAlias = tuple[float, Array, Array]  # a factor, and q and v of the rank-one term q vᵀ
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 # Sums may be reordered so that they use vector registers. The order is fixed at compile time:
@@ -106,22 +107,13 @@ def _overload_exp(x: Numba) -> Callable[[Numba], Numba]:
 
 @_compiled
 def softmax_advance(
-    S: Array,
-    y: Array,
-    decay: float,
-    q: Array,
-    v: Array,
-    R: Array,
-    ahead: Array,
-    product: Array,
-    weights: Array,
-    b: Array,
+    S: Array, y: Array, move: Move, R: Array, ahead: Array, product: Array, weights: Array, b: Array
 ) -> tuple[float, float]:
     """S ← decay·S + q vᵀ, R ← weights·(softmax(S + b) - onehot(y)), product ← R·ahead.
 
     Returns (Σ -weights·log softmax(S + b)_y, ⟨S, R⟩). Without any weights, all of them are 1.
     """
-    n, m = S.shape
+    (n, m), (decay, q, v) = S.shape, move
     zero, one = S.dtype.type(0), S.dtype.type(1)
     value = inner = 0.0
     for i in range(n):
@@ -159,21 +151,14 @@ def softmax_advance(
 
 @_compiled
 def softmax_along(
-    S: Array,
-    y: Array,
-    gamma: float,
-    q: Array,
-    v: Array,
-    exponentials: Array,
-    weights: Array,
-    b: Array,
+    S: Array, y: Array, move: Move, exponentials: Array, weights: Array, b: Array
 ) -> tuple[float, float]:
     """First and second derivative at γ of Σ -log softmax(S + γD + b)_y, where D = q vᵀ - S.
 
     φ'(γ) = Σ_i E_p[D_i] - D_{i,y_i} and φ''(γ) = Σ_i Var_p[D_i] with p = softmax(S_i + γ D_i + b),
     each row times its weight, if there are any. `exponentials` is scratch memory for one row.
     """
-    n, m = S.shape
+    (n, m), (gamma, q, v) = S.shape, move
     zero, one = S.dtype.type(0), S.dtype.type(1)
     slope = curvature = 0.0
     for i in range(n):
@@ -202,22 +187,13 @@ def softmax_along(
 
 @_compiled
 def squared_advance(
-    S: Array,
-    Y: Array,
-    decay: float,
-    q: Array,
-    v: Array,
-    R: Array,
-    ahead: Array,
-    product: Array,
-    weights: Array,
-    b: Array,
+    S: Array, Y: Array, move: Move, R: Array, ahead: Array, product: Array, weights: Array, b: Array
 ) -> tuple[float, float]:
     """S ← decay·S + q vᵀ, R ← weights·(S + b - Y), product ← R·ahead.
 
     Returns (½⟨S + b - Y, R⟩, ⟨S, R⟩). Without any weights, all of them are 1.
     """
-    n, m = S.shape
+    (n, m), (decay, q, v) = S.shape, move
     zero, one = S.dtype.type(0), S.dtype.type(1)
     value = inner = 0.0
     for i in range(n):

@@ -85,7 +85,7 @@ class Loss(ABC):
         """
         b = np.zeros(S.shape[1], S.dtype) if b is None else b
         if self.kernel is not None:
-            return self.kernel(S, y, S.dtype.type(decay), q, v, R, ahead, product, weights, b)
+            return self.kernel(S, y, (S.dtype.type(decay), q, v), R, ahead, product, weights, b)
         value = inner = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
@@ -120,7 +120,7 @@ class Loss(ABC):
         b = np.zeros(S.shape[1], S.dtype) if b is None else b
         if self.along_kernel is not None:
             scratch = np.empty(S.shape[1], S.dtype)
-            return self.along_kernel(S, y, S.dtype.type(gamma), q, v, scratch, weights, b)
+            return self.along_kernel(S, y, (S.dtype.type(gamma), q, v), scratch, weights, b)
         slope = curvature = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
             block = slice(start, start + _ROWS_AT_ONCE)
@@ -204,22 +204,17 @@ class MultinomialLoss(Loss):
         return labels.astype(np.int64), self.n_classes or highest + 1
 
     def check_width(self, width: int, n_rows: int) -> None:
-        if self.n_classes is not None:
-            return
-        if width < 2:
+        if self.n_classes is None and width < 2:
             raise ValueError("y must hold at least two classes unless n_classes is given.")
-        if width > 1000 + 10 * n_rows:
+        if self.n_classes is None and width > 1000 + 10 * n_rows:
             raise ValueError(
                 f"y holds the label {width - 1:.6g}, far beyond its number of rows: number the "
                 "classes from 0 without gaps, or give n_classes."
             )
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
-        return self.evaluate_weighted(S, y, R, UNWEIGHTED)
-
-    def evaluate_weighted(self, S: Array, y: Array, R: Array, weights: Array) -> float:
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
-        return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1], weights)[0]
+        return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1])[0]
 
 
 def _of_equal_weight(weights: Array) -> Iterator[tuple[slice | Array, float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,9 +29,8 @@ class History(list[Record]):
     array([ nan, 0.25])
     """
 
-    def append(self, record: Mapping[str, object]) -> None:
-        """Add a copy of a record."""
-        super().append(dict(record))
+    def __init__(self) -> None:
+        super().__init__()
 
     @property
     def columns(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,10 +131,11 @@ def estimates(w: Workload) -> dict[str, Estimate]:
     return costs
 
 
-def choose(names: Iterable[str], workload: Workload, asked: str, free_memory: float | None) -> Plan:
+def choose(
+    names: Collection[str], workload: Workload, asked: str, free_memory: float | None
+) -> Plan:
     """The fastest of these representations that fits into memory, or the one asked for."""
-    known = estimates(workload)
-    costs = {name: known[name] for name in names}
+    costs = {name: cost for name, cost in estimates(workload).items() if name in names}
     if asked != "auto":
         return Plan(asked, "asked for", costs, workload)
     budget = float("inf") if free_memory is None else _MEMORY_SHARE * free_memory

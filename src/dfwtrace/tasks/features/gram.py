@@ -2,20 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, DType, FloatArray
-from dfwtrace.data.shards import Shard, random_folds
+from dfwtrace._typing import Array, DType, FloatArray, Matrix
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, random_folds, slice_rows
 from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.tasks.features.moments import Moments
-from dfwtrace.tasks.features.representation import Representation
-from dfwtrace.tasks.task import Centre, Summary, Task, Total
+from dfwtrace.losses import inner_product
+from dfwtrace.tasks.task import Centre, Representation, Summary, Task, Total
+
+
+class Moments:
+    """A = XᵀX, B = XᵀY and ½‖Y‖² of one shard, or of all of them: moments add up.
+
+    They are views of one array, `packed`, as a round replies. Its last number is `weight`.
+    """
+
+    def __init__(self, packed: FloatArray, shape: tuple[int, int]) -> None:
+        d, m = shape
+        self.packed = packed
+        self.A = packed[: d * d].reshape(d, d)
+        self.B = packed[d * d : d * (d + m)].reshape(d, m)
+
+    @property
+    def half_norm(self) -> float:
+        return float(self.packed[-2])
+
+    @property
+    def weight(self) -> float:
+        """Number of rows, or the sum of their weights."""
+        return float(self.packed[-1])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, about, where they have weights; zero only if they count nothing."""
+        return int(np.ceil(self.weight))
+
+    @classmethod
+    def of(cls, shard: Shard, weighted: bool = False, centre: Array | None = None) -> Moments:
+        """One pass over a shard, in float64: moments of float32 rows far from 0 lose all digits.
+
+        With a centre, those of [x - centre, 1] and y - centre: `about_means` makes use of the 1.
+        """
+        X, Y, weights = shard.X, shard.targets, np.zeros(0)
+        if weighted:
+            Y, weights = Y[:, 1:], Y[:, 0]
+        d, m = X.shape[1] + (centre is not None), Y.shape[1]
+        moments = cls(np.zeros(d * (d + m) + 2), (d, m))
+        # Rows that must be changed are taken in blocks, so that no copy of all of them is made.
+        as_is = centre is None and not weighted
+        whole = as_is and X.dtype == np.float64 and Y.dtype == np.float64
+        rows = max(shard.n_rows, 1) if whole else ROWS_IN_BLOCK
+        for start in range(0, shard.n_rows, rows):
+            stop = min(start + rows, shard.n_rows)
+            block = slice_rows(X, start, stop), Y[start:stop]
+            if centre is not None:
+                block = _centred(*block, centre)
+            moments._add(*block, weights[start:stop], only=whole)
+        moments.packed[-1] = weights.sum() if weighted else shard.n_rows
+        return moments
+
+    def _add(self, X: Matrix, Y: Array, weights: Array, only: bool) -> None:
+        X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
+        sparse, scale = sp.issparse(X), weights[:, None] if weights.size else None
+        if only and not sparse:  # straight to where they belong
+            np.matmul(X.T, X, out=self.A)
+            np.matmul(X.T, Y, out=self.B)
+        else:
+            scaled = X if scale is None else X.multiply(scale).tocsr() if sparse else X * scale
+            product = scaled.T @ X
+            self.A[...] += product.toarray() if sparse else product
+            self.B[...] += scaled.T @ Y
+        self.packed[-2] += 0.5 * inner_product(Y, Y if scale is None else Y * scale)
+
+    def about_means(self) -> tuple[Moments, Centre]:
+        """The moments of x - x̄ and y - ȳ from those of [x, 1] and y, and where x̄ and ȳ are.
+
+        Σ(x - x̄)(x - x̄)ᵀ = Σxxᵀ - (Σx)(Σx)ᵀ/n, exact to rounding for rows near their means.
+        """
+        d, m = self.B.shape[0] - 1, self.B.shape[1]
+        x_sum, y_sum, n = self.A[d, :d], self.B[d], self.weight
+        if not n > 0.0:
+            raise ValueError("sample_weight must not be zero for all rows.")
+        centred = Moments(np.empty(d * (d + m) + 2), (d, m))
+        np.subtract(self.A[:d, :d], np.outer(x_sum, x_sum / n), out=centred.A)
+        np.subtract(self.B[:d], np.outer(x_sum, y_sum / n), out=centred.B)
+        centred.packed[-2] = max(0.0, self.half_norm - 0.5 * float(y_sum @ y_sum) / n)
+        centred.packed[-1] = n
+        return centred, Centre(x_sum / n, y_sum / n)
+
+
+def _centred(X: Matrix, Y: Array, centre: Array) -> tuple[Matrix, Array]:
+    """[X - x₀, 1] and Y - y₀; entries of a sparse X change where x₀ is not 0."""
+    d, ones = X.shape[1], np.ones((X.shape[0], 1))
+    if not sp.issparse(X):
+        return np.hstack([X - centre[:d], ones]), Y - centre[d:]
+    X = X.astype(np.float64)
+    if centre[:d].any():
+        X = X - sp.csr_array(ones) @ sp.csr_array(centre[None, :d])
+    return sp.hstack([X, sp.csr_array(ones)], format="csr"), Y - centre[d:]
 
 
 @dataclass
@@ -107,7 +196,7 @@ class GramTask(Representation[GramState]):
         """The moments of all rows; where shards stay, only what bounds the rounding error."""
         if local:
             norms = total("squared_norms")
-            return Summary(None, None, rounding_scale(norms[:-1], float(norms[-1])))
+            return Summary(None, None, norms[:-1], float(norms[-1]))
         near = self._near_means(total, shape, sparse) if centred else ()
         return _summary(total("moments", *near), near, shape)
 
@@ -125,13 +214,13 @@ class GramTask(Representation[GramState]):
         A sparse column stays where it is if at most half of it is stored: (Σx)² ≤ n/2 Σx² then, so
         that centring the moments afterwards costs one bit, and the column stays sparse.
         """
-        d, sums = shape[0], total("first_moments")
+        sums = total("first_moments")
         weight = sums[-1]
         if not weight > 0.0:
             raise ValueError("sample_weight must not be zero for all rows.")
         means: FloatArray = sums[: sum(shape)] / weight
         if sparse:
-            means[:d][sums[sum(shape) : -1] <= 0.5 * weight] = 0.0
+            means[: shape[0]][sums[sum(shape) : -1] <= 0.5 * weight] = 0.0
         return (means,)
 
     # The methods of a task
@@ -216,30 +305,11 @@ class FoldSums(NamedTuple):
         return self.task.loss(self.task.stats(held_out, W)) / (held_out.weight or 1.0)
 
 
-def rounding_scale(
-    squared_norms: FloatArray, of_targets: float
-) -> Callable[[LowRankMatrix, float], float]:
-    """How far rounding in A and B may move the duality gap, but for the precision.
-
-    |ΔA_ij| ≤ ε‖X_i‖‖X_j‖ and |ΔB_ik| ≤ ε‖X_i‖‖Y_k‖ for columns X_i, Y_k. With D = diag ‖X_i‖ the
-    gradient AW - B is off by at most ε‖X‖(√d ‖DW‖ + ‖Y‖), and ⟨W, G⟩ + μσ₁(G) by 2μ times that.
-    """
-    norms, d = np.sqrt(np.maximum(squared_norms, 0.0)), squared_norms.size
-
-    def scale(W: LowRankMatrix, radius: float) -> float:
-        left = norms[:, None] * (W.U * W.s)
-        squared = float(np.vdot(left.T @ left, W.V.T @ W.V))
-        image = np.sqrt(d * max(squared, 0.0))
-        return float(2.0 * radius * np.linalg.norm(norms) * (image + np.sqrt(of_targets)))
-
-    return scale
-
-
 def _summary(packed: FloatArray, near: tuple[FloatArray, ...], shape: tuple[int, int]) -> Summary:
     d, m = shape
     moments = Moments(packed, (d + len(near), m))
-    scale = rounding_scale(np.diag(moments.A)[:d].copy(), 2.0 * moments.half_norm)
+    norms = np.diag(moments.A)[:d].copy(), 2.0 * moments.half_norm
     if not near:
-        return Summary(moments, None, scale)
+        return Summary(moments, None, *norms)
     about, means = moments.about_means()
-    return Summary(about, Centre(near[0][:d] + means.x, near[0][d:] + means.y), scale)
+    return Summary(about, Centre(near[0][:d] + means.x, near[0][d:] + means.y), *norms)
