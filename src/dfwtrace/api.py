@@ -38,8 +38,6 @@ _log = logging.getLogger("dfwtrace")
 
 _Names: TypeAlias = str | Sequence[str] | None
 _Given: TypeAlias = tuple[Data, Data, _Names, _Names, Data]  # X, y, features, label, sample_weight
-#: Number of folds, the seed they are cut with, and each row's fold, or nothing if at random.
-_Cut: TypeAlias = tuple[int, int, FloatArray]
 
 
 def solve(
@@ -341,8 +339,7 @@ def _problem(
     effort = epochs, solver.mean_products(epochs), solver.gathers, solver.local
     n_jobs = int(getattr(engine, "n_jobs", 1))
     workload = Workload(*sizes, *effort, engine.n_shards, n_jobs, solver.columns)
-    # Nothing is known here of a cluster's memory.
-    free = free_memory() if isinstance(engine, LocalEngine) else None
+    free = free_memory() if isinstance(engine, LocalEngine) else None  # a cluster's is not known
     form, plan = task.plan(workload, representation, free, bool(intercept))
     _log.info("representation %s", plan)
     return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
@@ -414,7 +411,8 @@ def _check_radii(radii: Data) -> FloatArray:
     return checked
 
 
-def _check_folds(folds: Data, seed: int, problem: Problem) -> _Cut:
+def _check_folds(folds: Data, seed: int, problem: Problem) -> tuple[int, int, FloatArray]:
+    """The number of folds, a seed to draw them, and each row's fold, or nothing if at random."""
     n_rows, given = problem.rows.facts.n_rows, np.asarray(folds)
     if given.ndim == 0:
         n_folds, given = check_count("folds", folds, 2), np.zeros(0)
@@ -435,7 +433,7 @@ def _check_folds(folds: Data, seed: int, problem: Problem) -> _Cut:
 
 
 def _folds(
-    problem: Problem, cut: _Cut
+    problem: Problem, cut: tuple[int, int, FloatArray]
 ) -> tuple[Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]]:
     """The problem without a fold's rows, with workers, and solutions' mean losses on those rows."""
     rows, task, (n_folds, seed, fold_of) = problem.rows, problem.task, cut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,8 +83,7 @@ class Plan:
         ]
         row = "{:<16}{:>12}{:>12}{:>12}{:>14}".format
         heading = "representation", "memory", "set-up", "an epoch", f"{w.epochs} epochs"
-        if self.costs:
-            lines.append(row(*heading))
+        lines += [row(*heading)] if self.costs else []
         for name, cost in self.costs.items():
             mark = "→ " if name == self.representation else "  "
             seconds = map(duration_text, (cost.setup, cost.epoch, cost.total(w.epochs)))
@@ -131,9 +130,7 @@ def estimates(w: Workload) -> dict[str, Estimate]:
     return costs
 
 
-def choose(
-    names: Collection[str], workload: Workload, asked: str, free_memory: float | None
-) -> Plan:
+def choose(names: Sequence[str], workload: Workload, asked: str, free_memory: float | None) -> Plan:
     """The fastest of these representations that fits into memory, or the one asked for."""
     costs = {name: cost for name, cost in estimates(workload).items() if name in names}
     if asked != "auto":

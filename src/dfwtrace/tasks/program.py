@@ -60,7 +60,6 @@ class ShardProgram:
         return _at(held.n_rows, state, "update")
 
     def shift(self, held: ShardState, b: Array) -> ShardState:
-        """The state at another intercept."""
         return held._replace(state=self.task.shift(held.state, b)) if held.n_rows else held
 
     def matvec(self, held: ShardState, V: Array) -> FloatArray:
@@ -152,7 +151,6 @@ class ShardProgram:
     def _ask(
         self, held: ShardState, name: str, shape: tuple[int, ...], *args: object
     ) -> FloatArray:
-        """The reply of the task's method, or zeros."""
         if held.n_rows == 0:
             return np.zeros(shape)
         return _reply(getattr(self.task, name)(held.state, *args), f"task.{name}", shape)

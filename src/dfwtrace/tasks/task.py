@@ -256,11 +256,8 @@ class Representation(Task[State]):
         return np.asarray(self.smoothness * state.X.transpose_times(images))
 
 
-# Weights of rows travel as the first column of y.
-
-
 def join_weights(weights: Array, y: Array) -> FloatArray:
-    """Weights and targets as one array of float64, so that they stay together wherever rows go."""
+    """Weights as the first column of y, in float64: they stay together wherever rows go."""
     return np.column_stack([weights, y]).astype(np.float64, copy=False)
 
 

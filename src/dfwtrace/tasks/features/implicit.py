@@ -59,9 +59,9 @@ class ImplicitTask(Representation[ScoresState]):
         self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
     ) -> ScoresState:
         X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
-        rows = max(_PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64, 1) * 64  # as BLAS likes
-        dense = not sp.issparse(shard.X)
-        pieces = RowBlocks(shard.X, min(rows, ROWS_IN_BLOCK), centre) if dense else X
+        rows = max(_PIECE_BYTES // (m * X.dtype.itemsize) // 64, 1) * 64  # as BLAS likes
+        rows = min(rows, ROWS_IN_BLOCK)
+        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, rows, centre)
         y, weights = self.targets_and_weights(shard)
         S, R, nothing = np.empty((n, m), X.dtype), np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
         rest = np.zeros(n, X.dtype), nothing, nothing, nothing
@@ -260,10 +260,7 @@ class FactoredTask(Representation[FactoredState]):
             yield block, np.matmul(rows * values, right, out=scratch[: rows.shape[0]])
 
     def _evaluated(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
-        """One block of rows after the other, with its residual, in memory that the next one takes.
-
-        Σ ℓ and ⟨S, R⟩ are known after the last block.
-        """
+        """The same with the residuals; after the last block, Σ ℓ and ⟨S, R⟩ are `known`."""
         b, scratch = state.b.astype(state.X.dtype), _scratch(state)
         still, across = (np.zeros(size, scratch.dtype) for size in scratch.shape)
         value = inner = 0.0
