@@ -384,7 +384,6 @@ def _frame_rows(
 
 
 def _check_methods(problem: Problem, solver: Solver, tol: float | None) -> None:
-    """Refuse a task that lacks what the solver or the tolerance needs."""
     for name in sorted({*solver.needs, *(("loss",) if tol is not None else ())}):
         if not problem.task.supports(name):
             raise TypeError(f"task lacks the method {name!r}, which this run needs.")

@@ -16,7 +16,6 @@ _BANDWIDTH = 12e9  # bytes
 _SPARSE_FLOPS = 1e9
 _LOSS_SECONDS = 5e-10  # to evaluate the loss on one score
 _ROUND_SECONDS = 2e-5
-
 _MEMORY_SHARE = 0.8  # of the free memory, which a run may take
 
 
@@ -77,10 +76,8 @@ class Plan:
         w = self.workload
         kind = "sparse" if w.sparse else "dense"
         where = f"{w.n_shards} shards on {w.n_jobs} threads" if w.n_shards > 1 else "one shard"
-        lines = [
-            f"{self.representation}: {self.reason}",
-            f"n={w.n} d={w.d} m={w.m}, {kind} float{8 * w.itemsize}, {where}",
-        ]
+        sizes = f"n={w.n} d={w.d} m={w.m}, {kind} float{8 * w.itemsize}, {where}"
+        lines = [f"{self.representation}: {self.reason}", sizes]
         row = "{:<16}{:>12}{:>12}{:>12}{:>14}".format
         heading = "representation", "memory", "set-up", "an epoch", f"{w.epochs} epochs"
         lines += [row(*heading)] if self.costs else []
