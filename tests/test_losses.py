@@ -57,7 +57,7 @@ def test_softmax_kernel_equals_scipy(
         weights, b = UNWEIGHTED, np.zeros_like(b)
     expected_scores = 0.75 * S.astype(np.float64) + np.outer(q, v)
     R, product, ahead = np.full_like(S, np.nan), np.full(n, np.nan, dtype), v[::-1].copy()
-    value, inner = softmax_advance(S, y, dtype(0.75), q, v, R, ahead, product, weights, b)
+    value, inner = softmax_advance(S, y, (dtype(0.75), q, v), R, ahead, product, weights, b)
     assert S.dtype == R.dtype == dtype
     rounding = 8 * eps(dtype) * max(scale, 1.0)
     np.testing.assert_allclose(S, expected_scores, rtol=0, atol=rounding)
@@ -84,7 +84,7 @@ def test_extreme_scores_give_no_nan(dtype: Any, low: float, high: float) -> None
     R, product = np.empty_like(S), np.empty(3, dtype)
     still, ones = np.zeros(3, dtype), np.ones(3, dtype)
     value, inner = softmax_advance(
-        S.copy(), y, dtype(1), still, still, R, ones, product, UNWEIGHTED, still
+        S.copy(), y, (dtype(1), still, still), R, ones, product, UNWEIGHTED, still
     )
     each, residual = reference(S, y)
     assert value == pytest.approx(each.sum(), rel=1e-6)
@@ -92,7 +92,7 @@ def test_extreme_scores_give_no_nan(dtype: Any, low: float, high: float) -> None
     np.testing.assert_allclose(product, 0.0, atol=4 * eps(dtype))
     assert inner == pytest.approx(float(np.vdot(S, residual)), rel=1e-6, abs=1e-2)
     slope, curvature = softmax_along(
-        S, y, dtype(0.5), still, still, np.empty(3, dtype), UNWEIGHTED, still
+        S, y, (dtype(0.5), still, still), np.empty(3, dtype), UNWEIGHTED, still
     )
     assert np.isfinite(slope)
     assert np.isfinite(curvature)
@@ -107,7 +107,7 @@ def test_probabilities_keep_their_digits_however_small(dtype: Any) -> None:
     R, product = np.empty_like(S), np.empty_like(x)
     rows, row = np.zeros_like(x), np.zeros(2, dtype)
     y = np.zeros(x.size, np.int64)
-    softmax_advance(S, y, dtype(1), rows, row, R, row, product, UNWEIGHTED, row)
+    softmax_advance(S, y, (dtype(1), rows, row), R, row, product, UNWEIGHTED, row)
     expected = 1.0 / (1.0 + np.exp(x.astype(np.float64)))
     np.testing.assert_allclose(R[:, 1], expected, rtol=4 * eps(dtype))
     np.testing.assert_allclose(R[:, 0], -expected, rtol=4 * eps(dtype))
@@ -119,7 +119,7 @@ def test_line_derivatives_equal_mean_and_variance(
 ) -> None:
     S, y, q, v = random_scores(n, m, scale, seed, dtype)
     scratch, b = np.empty(m, dtype), np.zeros(m, dtype)
-    slope, curvature = softmax_along(S, y, dtype(gamma), q, v, scratch, UNWEIGHTED, b)
+    slope, curvature = softmax_along(S, y, (dtype(gamma), q, v), scratch, UNWEIGHTED, b)
     D = np.outer(q.astype(np.float64), v) - S
     p = softmax(S + float(dtype(gamma)) * D, axis=1)
     mean = (p * D).sum(axis=1)
@@ -241,7 +241,6 @@ def test_kernels_with_weights_do_what_any_loss_does(loss: Loss, dtype: Any) -> N
         def evaluate(self, S: Any, y: Any, R: Any) -> float:
             return loss.evaluate(S, y, R)
 
-        evaluate_weighted = Loss.evaluate_weighted
         along_kernel = None
 
         def curvature(self, S: Any, R: Any, D: Any) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -60,11 +58,3 @@ def test_it_becomes_a_data_frame(history: dt.History) -> None:
     assert list(frame.columns) == history.columns
     for name in history.columns:
         np.testing.assert_array_equal(frame[name], history.column(name))
-
-
-def test_without_pandas_it_says_what_to_install(
-    history: dt.History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="pip install pandas"):
-        history.to_pandas()

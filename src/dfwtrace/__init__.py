@@ -3,7 +3,7 @@
 import warnings
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dfwtrace import datasets, lmo, losses, plotting, report
@@ -62,22 +62,20 @@ _HOMES = {
     "tasks.planning": "Plan",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_MODULES = {"datasets", "lmo", "losses", "plotting", "report"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a name when it is first used: a worker needs few, and starts sooner without."""
     if name == "plots":
         warnings.warn(
             "dfwtrace.plots is deprecated: use dfwtrace.plotting.", DeprecationWarning, stacklevel=2
         )
         return import_module("dfwtrace.plotting")
-    if name in _MODULES:
-        return import_module(f"dfwtrace.{name}")
-    if name not in _HOME_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'dfwtrace' has no attribute {name!r}.")
-    value = getattr(import_module(f"dfwtrace.{_HOME_OF[name]}"), name)
-    globals()[name] = value
+    if name not in _HOME_OF:
+        return import_module(f"dfwtrace.{name}")
+    globals()[name] = value = getattr(import_module(f"dfwtrace.{_HOME_OF[name]}"), name)
     return value
 
 

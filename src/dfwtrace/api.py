@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
-from dfwtrace._typing import Data, FloatArray
+from dfwtrace._typing import Array, Data, FloatArray, Matrix
 from dfwtrace.data.shards import ArrayRows, Facts, Shard, random_folds
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
 from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
@@ -21,7 +21,8 @@ from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
 from dfwtrace.solvers import Callback, Problem, Runner, Solver, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
-from dfwtrace.tasks import Objective, as_task, join_weights
+from dfwtrace.tasks import ScoresTask, as_task, join_weights
+from dfwtrace.tasks.features.scores import Objective
 from dfwtrace.tasks.planning import Plan, Workload, free_memory
 from dfwtrace.validation import (
     check_count,
@@ -33,6 +34,9 @@ from dfwtrace.validation import (
 )
 
 _log = logging.getLogger("dfwtrace")
+
+_Names: TypeAlias = str | Sequence[str] | None
+_Given: TypeAlias = tuple[Data, Data, _Names, _Names, Data]  # X, y, features, label, sample_weight
 
 
 def solve(
@@ -141,7 +145,7 @@ def solve(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
     saving = resolve_checkpoint(checkpoint)
-    data = _Data(X, y, features, label, sample_weight)
+    data = X, y, features, label, sample_weight
     problem = _problem(task, data, method, criteria.epochs, representation, engine, intercept)
     _check_methods(problem, method, criteria.tol)
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
@@ -203,7 +207,7 @@ def plan(
     task = as_task(task)
     method = resolve(solver, lmo, None, task.log_factor)
     epochs = check_count("epochs", method.default_epochs if epochs is None else epochs, 0)
-    data = _Data(X, y, features, label)
+    data = X, y, features, label, None
     return _problem(task, data, method, epochs, representation, engine).plan
 
 
@@ -274,13 +278,12 @@ def path(
     checked, seed = _check_radii(radii), check_count("seed", seed, 0)
     task, method = as_task(task), resolve("accelerated")
     criteria = StoppingCriteria(epochs, tol, max_time)
-    data = _Data(X, y, features, label, sample_weight)
+    data = X, y, features, label, sample_weight
     problem = _problem(task, data, method, criteria.epochs, representation, engine, intercept)
     _check_methods(problem, method, criteria.tol)
-    cut = None if folds is None else _check_folds(problem, folds, seed)
+    cut = None if folds is None else _check_folds(folds, seed, problem)
 
     def along(problem: Problem) -> list[Result]:
-        """A result for each radius; the runs go from the smallest to the largest."""
         results, W = dict[int, Result](), LowRankMatrix.zeros(problem.shape)
         for number in np.argsort(checked, kind="stable"):
             runner = Runner(problem, method, criteria, progress=progress)
@@ -294,29 +297,18 @@ def path(
         if cut is None:
             with closing(problem.start()):
                 return Path(checked, along(problem))
-        by_sums = problem.task.supports("summarise_folds")
-        without, mean_losses = (_folds_by_sums if by_sums else _folds_by_rows)(problem, cut)
+        without, mean_losses = _folds(problem, cut)
         runs = []
-        for fold in (None, *range(cut.n_folds)):
+        for fold in (None, *range(cut[0])):
             with closing(without(fold)) as part:
                 runs.append(along(part))
         losses = [mean_losses(fold, results) for fold, results in enumerate(runs[1:])]
         return Path(checked, runs[0], np.column_stack(losses), runs[1:])
 
 
-class _Data(NamedTuple):
-    """What holds rows, targets and weights, as given."""
-
-    X: Data
-    y: Data
-    features: str | Sequence[str] | None
-    label: str | Sequence[str] | None
-    sample_weight: Data = None
-
-
 def _problem(
     task: Objective,
-    data: _Data,
+    data: _Given,
     solver: Solver,
     epochs: int,
     representation: str,
@@ -324,38 +316,37 @@ def _problem(
     intercept: bool = False,
 ) -> Problem:
     """Check the data, choose the representation, and put the problem together."""
-    from_frame = is_frame(data.X)
+    X, sample_weight = data[0], data[-1]
     if not isinstance(intercept, bool | np.bool_):
         raise TypeError(f"intercept must be True or False, got {describe(intercept)}.")
+    if isinstance(task, ScoresTask):
+        task = task if sample_weight is None else task.with_weights()
+    elif intercept or sample_weight is not None:
+        raise TypeError(
+            f"{'intercept' if intercept else 'sample_weight'} needs a task made of a loss on "
+            f"scores, such as Multinomial(), got {describe(task)}."
+        )
     if engine is None:
-        engine = SparkEngine(data.X.sparkSession) if from_frame else LocalEngine()
+        engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
     if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
-    weighted = data.sample_weight is not None
-    for name, wanted in (("intercept", intercept), ("sample_weight", weighted)):
-        if wanted and not task.takes_scores:
-            raise TypeError(
-                f"{name} needs a task made of a loss on scores, such as Multinomial(), "
-                f"got {describe(task)}."
-            )
-    if weighted:
-        task = task.with_weights()
-    rows = _frame_rows(task, data, engine) if from_frame else _array_rows(task, data)
+    rows = _frame_rows(task, engine, *data) if is_frame(X) else _array_rows(task, *data)
     facts: Facts = rows.facts
-    task.check_width(facts.shape[1], facts.n_rows)
+    if isinstance(task, ScoresTask):
+        task.loss.check_width(facts.shape[1], facts.n_rows)
     sizes = facts.n_rows, *facts.shape, facts.stored, facts.sparse, int(facts.dtype.itemsize)
     effort = epochs, solver.mean_products(epochs), solver.gathers, solver.local
     n_jobs = int(getattr(engine, "n_jobs", 1))
     workload = Workload(*sizes, *effort, engine.n_shards, n_jobs, solver.columns)
-    # Nothing is known here of a cluster's memory.
-    free = free_memory() if isinstance(engine, LocalEngine) else None
+    free = free_memory() if isinstance(engine, LocalEngine) else None  # a cluster's is not known
     form, plan = task.plan(workload, representation, free, bool(intercept))
     _log.info("representation %s", plan)
     return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
 
 
-def _array_rows(task: Objective, data: _Data) -> ArrayRows:
-    X, y, features, label, sample_weight = data
+def _array_rows(
+    task: Objective, X: Data, y: Data, features: _Names, label: _Names, sample_weight: Data
+) -> ArrayRows:
     for name, given in (("features", features), ("label", label)):
         if given is not None:
             raise TypeError(f"{name} names columns of a Spark DataFrame, but X is {describe(X)}.")
@@ -367,128 +358,105 @@ def _array_rows(task: Objective, data: _Data) -> ArrayRows:
     return ArrayRows.examined(X, y, task.examine)
 
 
-def _frame_rows(task: Objective, data: _Data, engine: Engine) -> Any:
-    X, y, features, label, sample_weight = data
-    if sample_weight is not None:
-        if not isinstance(sample_weight, str):
-            raise TypeError(
-                "sample_weight must be the name of a column where X is a DataFrame, "
-                f"got {describe(sample_weight)}."
-            )
-        # Weights travel as the first column of the targets.
-        label = [sample_weight, *([label] if isinstance(label, str) else list(label or ()))]
+def _frame_rows(
+    task: Objective, engine: Engine, X: Data, y: Data, features: _Names, label: _Names, weight: Data
+) -> Data:
     survey = getattr(engine, "survey", None)
-    if not callable(survey):
+    if survey is None:
         raise TypeError(
-            f"engine must be one for Spark, such as SparkEngine(spark), where X is a DataFrame, "
+            "engine must be one for Spark, such as SparkEngine(spark), where X is a DataFrame, "
             f"got {describe(engine)}."
         )
     if y is not None:
         raise TypeError("y must be None where X is a DataFrame: label names the column.")
-    if label is None and task.takes_scores:
+    if label is None and isinstance(task, ScoresTask):
         raise TypeError("label is missing: it names the column, or the columns, of the targets.")
+    if weight is not None:
+        if not isinstance(weight, str):
+            raise TypeError(
+                "sample_weight must be the name of a column where X is a DataFrame, "
+                f"got {describe(weight)}."
+            )
+        # Weights travel as the first column of the targets.
+        label = [weight, *([label] if isinstance(label, str) else label or ())]
     return survey(X, features, label, task.examine)
 
 
 def _check_methods(problem: Problem, solver: Solver, tol: float | None) -> None:
-    """Refuse a task that lacks what the solver or the tolerance needs."""
     for name in sorted({*solver.needs, *(("loss",) if tol is not None else ())}):
         if not problem.task.supports(name):
             raise TypeError(f"task lacks the method {name!r}, which this run needs.")
 
 
-def _check_start(
-    start: LowRankMatrix | None, shape: tuple[int, int], radius: float
-) -> LowRankMatrix:
+def _check_start(start: object, shape: tuple[int, int], radius: float) -> LowRankMatrix:
     if start is None:
         return LowRankMatrix.zeros(shape)
     if not isinstance(start, LowRankMatrix):
-        raise TypeError(f"start must be a LowRankMatrix, got {type(start).__name__}.")
-    if start.shape != shape:
-        raise ValueError(f"start must have shape {shape}, got {start.shape}.")
-    if not all(np.isfinite(factor).all() for factor in (start.U, start.s, start.V)):
-        raise ValueError("start must be finite, but holds NaN or infinity.")
-    if not start.trace_norm <= radius * (1.0 + 1e-9):
-        raise ValueError(
-            f"start must have a trace norm of at most radius = {radius}, got {start.trace_norm}."
-        )
+        raise TypeError(f"start must be a LowRankMatrix, got {describe(start)}.")
+    finite = all(np.isfinite(factor).all() for factor in (start.U, start.s, start.V))
+    if start.shape != shape or not finite:
+        raise ValueError(f"start must be finite and of shape {shape}, got {describe(start)}.")
+    if start.trace_norm > radius * (1.0 + 1e-9):
+        raise ValueError(f"start must have a trace norm of at most radius, got {start.trace_norm}.")
     return start.compress()
 
 
-def _check_radii(radii: object) -> FloatArray:
-    if isinstance(radii, str | bytes) or not np.iterable(radii):
-        raise TypeError(f"radii must be a list of positive numbers, got {describe(radii)}.")
-    checked = np.array([check_positive("radii", radius) for radius in radii])
+def _check_radii(radii: Data) -> FloatArray:
+    several = np.iterable(radii) and not isinstance(radii, str | bytes)
+    checked = np.array([check_positive("radii", radius) for radius in radii] if several else [])
     if checked.size == 0:
-        raise ValueError("radii must hold at least one number, got none.")
+        raise ValueError(f"radii must be a list of positive numbers, got {describe(radii)}.")
     return checked
 
 
-class _Cut(NamedTuple):
-    """How rows are cut into folds: at random from a seed, or as given for each row."""
-
-    n_folds: int
-    seed: int
-    fold_of: FloatArray  # empty if at random
-
-
-def _check_folds(problem: Problem, folds: Data, seed: int) -> _Cut:
-    n_rows = problem.rows.facts.n_rows
-    if np.ndim(folds) == 0:
-        cut = _Cut(check_count("folds", folds, 2), seed, np.zeros(0))
-        if cut.n_folds > n_rows:
+def _check_folds(folds: Data, seed: int, problem: Problem) -> tuple[int, int, FloatArray]:
+    """The number of folds, a seed to draw them, and each row's fold, or nothing if at random."""
+    n_rows, given = problem.rows.facts.n_rows, np.asarray(folds)
+    if given.ndim == 0:
+        n_folds, given = check_count("folds", folds, 2), np.zeros(0)
+        if n_folds > n_rows:
             raise ValueError(f"folds must be at most the {n_rows} rows, got {folds}.")
     else:
-        given = np.asarray(folds)
-        if given.dtype.kind not in "iu" or given.shape != (n_rows,):
+        whole = given.dtype.kind in "iu" and given.shape == (n_rows,)
+        sizes = np.bincount(given[given >= 0]) if whole else np.zeros(0)
+        n_folds = sizes.size
+        if n_folds == 0 or sizes.min() == 0 or sizes.max() == n_rows:
             raise ValueError(
-                f"folds must be a whole number for each of the {n_rows} rows, "
-                f"got shape {given.shape} of {given.dtype}."
+                f"folds must be the number of each of the {n_rows} rows' fold, from 0 without "
+                f"gaps, got {describe(folds)} of shape {given.shape}."
             )
-        cut = _Cut(int(given.max()) + 1, seed, given.astype(np.float64))
-        sizes = np.bincount(given[given >= 0], minlength=cut.n_folds)
-        if cut.n_folds < 1 or not sizes.min() > 0 or sizes.max() == n_rows:
-            raise ValueError("folds must number the folds from 0 without gaps, each with rows.")
     if not isinstance(problem.rows, ArrayRows) and not problem.task.supports("summarise_folds"):
-        raise TypeError(
-            "folds of a DataFrame need a task in gram form, such as LeastSquares(); validate "
-            "others on a part of the DataFrame that is set aside."
+        raise TypeError("folds of a DataFrame need a task in gram form, such as LeastSquares().")
+    return n_folds, seed, given.astype(np.float64)
+
+
+def _folds(
+    problem: Problem, cut: tuple[int, int, FloatArray]
+) -> tuple[Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]]:
+    """The problem without a fold's rows, with workers, and solutions' mean losses on those rows."""
+    rows, task, (n_folds, seed, fold_of) = problem.rows, problem.task, cut
+    if task.supports("summarise_folds"):  # statistics of the folds add up to those of all rows
+        sums, shard_rows = problem.fold_sums(*cut)
+        return (
+            lambda fold: problem.summed(sums.summary(fold), shard_rows),
+            lambda fold, results: [sums.mean_loss(fold, r.W, r.intercept) for r in results],
         )
-    return cut
-
-
-#: The problem without a fold's rows, with workers, and the mean loss of solutions on those rows.
-_Folds = tuple[Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]]
-
-
-def _folds_by_sums(problem: Problem, cut: _Cut) -> _Folds:
-    """From the statistics of the folds, which add up to those of all rows."""
-    sums, shard_rows = problem.fold_sums(*cut)
-
-    def mean_losses(fold: int, results: list[Result]) -> list[float]:
-        return [sums.mean_loss(fold, result.W, result.intercept) for result in results]
-
-    return lambda fold: problem.summed(sums.summary(fold), shard_rows), mean_losses
-
-
-def _folds_by_rows(problem: Problem, cut: _Cut) -> _Folds:
-    """From the rows themselves."""
-    rows, task, fold_of = problem.rows, problem.task, cut.fold_of
     if not fold_of.size:
-        fold_of = random_folds(Shard(0, rows.X, rows.y), cut.n_folds, cut.seed)
+        fold_of = random_folds(Shard(0, rows.X, rows.y), n_folds, seed)
+
+    def part(chosen: Array) -> tuple[Matrix, Array | None]:
+        kept = np.flatnonzero(chosen)
+        return rows.X[kept], None if rows.y is None else rows.y[kept]
 
     def without(fold: int | None) -> Problem:
         if fold is None:
             return problem.start()
-        kept = np.flatnonzero(fold_of != fold)
-        facts, y = replace(rows.facts, n_rows=len(kept)), rows.y
-        part = ArrayRows(rows.X[kept], None if y is None else y[kept], facts)
-        return problem.on(part).start()
+        X, y = part(fold_of != fold)
+        return problem.on(ArrayRows(X, y, replace(rows.facts, n_rows=X.shape[0]))).start()
 
     def mean_losses(fold: int, results: list[Result]) -> list[float]:
-        left_out = np.flatnonzero(fold_of == fold)
-        shard = Shard(0, rows.X[left_out], None if rows.y is None else rows.y[left_out])
-        weight = task.weight_of_rows(shard) or 1.0
+        shard = Shard(0, *part(fold_of == fold))
+        weight = float(shard.targets[:, 0].sum() if task.weighted else shard.n_rows) or 1.0
         at = [(r.W,) if r.intercept is None else (r.W, r.intercept) for r in results]
         return [task.loss(task.stats(shard, *point)) / weight for point in at]
 

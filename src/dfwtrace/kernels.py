@@ -7,14 +7,19 @@ number once, and take float32 or float64 as it comes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import factorial, log
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
 from dfwtrace._typing import Array, FloatArray
+
+Numba: TypeAlias = Any  # its compiler's own objects, which have no types
+Move: TypeAlias = tuple[float, Array, Array]  # a factor, and q and v of the rank-one term q vᵀ
+Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 # Sums may be reordered so that they use vector registers. The order is fixed at compile time:
 # the same machine code gives the same bits.
@@ -23,16 +28,14 @@ _SUMS = {"reassoc", "contract", "nnan", "nsz"}
 _EXACT = {"contract", "nnan", "nsz"}
 
 
-def _compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def _compiled(function: Kernel, fastmath: bool | set[str] = _SUMS) -> Kernel:
     """Compile at the first call, and keep the machine code for other processes where one can."""
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            return njit(nogil=True, cache=True, error_model="numpy", **options)(function)
-        except RuntimeError:  # Numba has found no directory that it may write to
-            return njit(nogil=True, error_model="numpy", **options)(function)
-
-    return decorate
+    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    try:
+        compiled: Kernel = njit(cache=True, **options)(function)
+    except RuntimeError:  # Numba has found no directory that it may write to
+        compiled = njit(**options)(function)
+    return compiled
 
 
 _OF_SAME_WIDTH = {types.float32: types.int32, types.float64: types.int64}
@@ -40,20 +43,20 @@ _OF_SAME_WIDTH |= {integer: floating for floating, integer in _OF_SAME_WIDTH.ite
 
 
 @intrinsic
-def _recast(typing_context: Any, number: Any) -> Any:
+def _recast(typing_context: Numba, number: Numba) -> Numba:
     """Read a floating-point number's bits as an integer of the same width, or the reverse."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Numba, builder: Numba, signature: Numba, arguments: Numba) -> Numba:
         return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
 
     return _OF_SAME_WIDTH[number](number), generate
 
 
 @intrinsic
-def _larger(typing_context: Any, a: Any, b: Any) -> Any:
+def _larger(typing_context: Numba, a: Numba, b: Numba) -> Numba:
     """The larger of two numbers, neither NaN: unlike `max`, it becomes a vector instruction."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Numba, builder: Numba, signature: Numba, arguments: Numba) -> Numba:
         flags = ("nnan", "nsz")
         greater = builder.fcmp_ordered(">", *arguments, flags=flags)
         return builder.select(greater, *arguments, flags=flags)
@@ -67,7 +70,7 @@ def _exp(x: float) -> float:
 
 
 @overload(_exp, jit_options={"fastmath": _EXACT, "error_model": "numpy"})
-def _overload_exp(x: Any) -> Any:
+def _overload_exp(x: Numba) -> Callable[[Numba], Numba]:
     """exp(x) = 2^k exp(r), k = round(x / ln 2), |r| ≤ ½ ln 2, exp(r) by its Taylor polynomial.
 
     Adding 1.5·2^p, where p is the number of bits of a mantissa, rounds x / ln 2 to the integer k
@@ -76,57 +79,41 @@ def _overload_exp(x: Any) -> Any:
     float32, r¹⁴/14! < 5e-18 for float64. ln 2 is split in two so that x - k ln 2 keeps its digits.
     What is too small to matter is zero, so that no subnormal number slows down the products.
     """
-    f: Any
-    i: Any
+    f: Numba
+    i: Numba
     if x == types.float32:
         f, i, high, low = np.float32, np.int32, 0.693359375, log(2.0) - 0.693359375
-        smallest, mantissa = f(-80.0), i(23)
+        smallest, mantissa, degree = f(-80.0), i(23), 7
     else:
         f, i, high, low = np.float64, np.int64, 0.6931471803691238, 1.9082149292705877e-10
-        smallest, mantissa = f(-690.0), i(52)
+        smallest, mantissa, degree = f(-690.0), i(52), 13
     ln2_high, ln2_low, inverse_ln2 = f(high), f(low), f(1.0 / log(2.0))
     rounder, zero = f(1.5 * 2.0 ** int(mantissa)), f(0.0)
-    c0, c1, c2, c3, c4, c5, c6, c7 = (f(1.0 / factorial(k)) for k in range(8))
-    c8, c9, c10, c11, c12, c13 = (f(1.0 / factorial(k)) for k in range(8, 14))
+    # Coefficients beyond the degree are zero, and the compiler drops them.
+    c = [f(1.0 / factorial(k) if k <= degree else 0.0) for k in range(14)]
+    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = c
 
-    def exp32(x: Any) -> Any:
+    def exp(x: Numba) -> Numba:
         shifted = x * inverse_ln2 + rounder
         k = shifted - rounder
         r = (x - k * ln2_high) - k * ln2_low
-        p = c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * c7))))))
+        p = c7 + r * (c8 + r * (c9 + r * (c10 + r * (c11 + r * (c12 + r * c13)))))
+        p = c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * p))))))
         bits = i(_recast(p) + i(_recast(shifted) << mantissa))
         return zero if x < smallest else _recast(bits)
 
-    def exp64(x: Any) -> Any:
-        shifted = x * inverse_ln2 + rounder
-        k = shifted - rounder
-        r = (x - k * ln2_high) - k * ln2_low
-        p = c8 + r * (c9 + r * (c10 + r * (c11 + r * (c12 + r * c13))))
-        p = c0 + r * (c1 + r * (c2 + r * (c3 + r * (c4 + r * (c5 + r * (c6 + r * (c7 + r * p)))))))
-        bits = i(_recast(p) + i(_recast(shifted) << mantissa))
-        return zero if x < smallest else _recast(bits)
-
-    return exp32 if x == types.float32 else exp64
+    return exp
 
 
-@_compiled(fastmath=_SUMS)
+@_compiled
 def softmax_advance(
-    S: Array,
-    y: Array,
-    decay: float,
-    q: Array,
-    v: Array,
-    R: Array,
-    ahead: Array,
-    product: Array,
-    weights: Array,
-    b: Array,
+    S: Array, y: Array, move: Move, R: Array, ahead: Array, product: Array, weights: Array, b: Array
 ) -> tuple[float, float]:
     """S ← decay·S + q vᵀ, R ← weights·(softmax(S + b) - onehot(y)), product ← R·ahead.
 
     Returns (Σ -weights·log softmax(S + b)_y, ⟨S, R⟩). Without any weights, all of them are 1.
     """
-    n, m = S.shape
+    (n, m), (decay, q, v) = S.shape, move
     zero, one = S.dtype.type(0), S.dtype.type(1)
     value = inner = 0.0
     for i in range(n):
@@ -162,23 +149,16 @@ def softmax_advance(
     return value, inner
 
 
-@_compiled(fastmath=_SUMS)
+@_compiled
 def softmax_along(
-    S: Array,
-    y: Array,
-    gamma: float,
-    q: Array,
-    v: Array,
-    exponentials: Array,
-    weights: Array,
-    b: Array,
+    S: Array, y: Array, move: Move, exponentials: Array, weights: Array, b: Array
 ) -> tuple[float, float]:
     """First and second derivative at γ of Σ -log softmax(S + γD + b)_y, where D = q vᵀ - S.
 
     φ'(γ) = Σ_i E_p[D_i] - D_{i,y_i} and φ''(γ) = Σ_i Var_p[D_i] with p = softmax(S_i + γ D_i + b),
     each row times its weight, if there are any. `exponentials` is scratch memory for one row.
     """
-    n, m = S.shape
+    (n, m), (gamma, q, v) = S.shape, move
     zero, one = S.dtype.type(0), S.dtype.type(1)
     slope = curvature = 0.0
     for i in range(n):
@@ -205,24 +185,15 @@ def softmax_along(
     return slope, curvature
 
 
-@_compiled(fastmath=_SUMS)
+@_compiled
 def squared_advance(
-    S: Array,
-    Y: Array,
-    decay: float,
-    q: Array,
-    v: Array,
-    R: Array,
-    ahead: Array,
-    product: Array,
-    weights: Array,
-    b: Array,
+    S: Array, Y: Array, move: Move, R: Array, ahead: Array, product: Array, weights: Array, b: Array
 ) -> tuple[float, float]:
     """S ← decay·S + q vᵀ, R ← weights·(S + b - Y), product ← R·ahead.
 
     Returns (½⟨S + b - Y, R⟩, ⟨S, R⟩). Without any weights, all of them are 1.
     """
-    n, m = S.shape
+    (n, m), (decay, q, v) = S.shape, move
     zero, one = S.dtype.type(0), S.dtype.type(1)
     value = inner = 0.0
     for i in range(n):
@@ -244,7 +215,7 @@ def squared_advance(
     return 0.5 * value, inner
 
 
-@_compiled()
+@partial(_compiled, fastmath=False)
 def gram_advance(
     G: FloatArray, decay: float, p: FloatArray, v: FloatArray, share: float, B: FloatArray
 ) -> None:

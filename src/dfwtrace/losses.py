@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -43,15 +42,11 @@ class Loss(ABC):
     along_kernel: Callable[..., tuple[float, float]] | None = None
 
     @abstractmethod
-    def check_targets(self, y: Array | None) -> tuple[Array, int]:
+    def check_targets(self, y: Array) -> tuple[Array, int]:
         """Refuse bad targets in one sentence; return them as an array, and the width m of S.
 
         Called on some of the rows at a time, it gives widths of which m is the largest.
         """
-
-    def as_targets(self, y: Array) -> Array:
-        """Targets that were checked before, as `check_targets` returns them."""
-        return self.check_targets(y)[0]
 
     def check_width(self, width: int, n_rows: int) -> None:  # noqa: B027  # most have none
         """Refuse, in one sentence, what only all of y together shows."""
@@ -90,7 +85,7 @@ class Loss(ABC):
         """
         b = np.zeros(S.shape[1], S.dtype) if b is None else b
         if self.kernel is not None:
-            return self.kernel(S, y, S.dtype.type(decay), q, v, R, ahead, product, weights, b)
+            return self.kernel(S, y, (S.dtype.type(decay), q, v), R, ahead, product, weights, b)
         value = inner = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
@@ -107,7 +102,7 @@ class Loss(ABC):
         value = 0.0
         for rows, weight in _of_equal_weight(weights):
             part = np.empty_like(S[rows])
-            value += float(weight) * self.evaluate(S[rows], y[rows], part)
+            value += weight * self.evaluate(S[rows], y[rows], part)
             R[rows] = weight * part
         return value
 
@@ -125,7 +120,7 @@ class Loss(ABC):
         b = np.zeros(S.shape[1], S.dtype) if b is None else b
         if self.along_kernel is not None:
             scratch = np.empty(S.shape[1], S.dtype)
-            return self.along_kernel(S, y, S.dtype.type(gamma), q, v, scratch, weights, b)
+            return self.along_kernel(S, y, (S.dtype.type(gamma), q, v), scratch, weights, b)
         slope = curvature = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
             block = slice(start, start + _ROWS_AT_ONCE)
@@ -134,8 +129,8 @@ class Loss(ABC):
             for rows, weight in _of_equal_weight(weights[block]):
                 R = np.empty_like(moved[rows])
                 self.evaluate(moved[rows], y[block][rows], R)
-                slope += float(weight) * inner_product(D[rows], R)
-                curvature += float(weight) * self.curvature(moved[rows], R, D[rows])
+                slope += weight * inner_product(D[rows], R)
+                curvature += weight * self.curvature(moved[rows], R, D[rows])
         return slope, curvature
 
 
@@ -155,15 +150,13 @@ class SquaredLoss(Loss):
     smoothness = 1.0
     kernel = staticmethod(squared_advance)
 
-    def check_targets(self, y: Array | None) -> tuple[Array, int]:
-        targets = self.as_targets(_require(y))
+    def check_targets(self, y: Array) -> tuple[Array, int]:
+        targets = y[:, None] if y.ndim == 1 else y
         if targets.ndim != 2 or targets.shape[1] == 0:
             raise ValueError(f"y must have shape (n, m) with m ≥ 1, got {targets.shape}.")
+        if targets.dtype not in (np.float32, np.float64):
+            targets = targets.astype(np.float64)
         return targets, int(targets.shape[1])
-
-    def as_targets(self, y: Array) -> Array:
-        targets = y[:, None] if y.ndim == 1 else y
-        return targets if targets.dtype in (np.float32, np.float64) else targets.astype(np.float64)
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         np.subtract(S, y, out=R, casting="same_kind")
@@ -196,63 +189,42 @@ class MultinomialLoss(Loss):
     def __init__(self, n_classes: int | None = None) -> None:
         self.n_classes = None if n_classes is None else check_count("n_classes", n_classes, 2)
 
-    def check_targets(self, y: Array | None) -> tuple[Array, int]:
-        labels = _require(y)
-        if labels.ndim == 2 and labels.shape[1] == 1:
-            labels = labels[:, 0]
+    def check_targets(self, y: Array) -> tuple[Array, int]:
+        labels = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if labels.ndim != 1:
             raise ValueError(f"y must be one-dimensional class labels, got shape {labels.shape}.")
-        whole = labels.dtype.kind in "iu" or np.array_equal(labels, np.round(labels))
-        if labels.dtype.kind not in "iuf" or not whole:
-            raise ValueError(
-                f"y must hold class labels as integers from 0, got values of {labels.dtype}."
-            )
+        expected, kind = "y must hold class labels as integers from 0", labels.dtype.kind
+        if kind not in "iu" and not (kind == "f" and np.array_equal(labels, np.round(labels))):
+            raise ValueError(f"{expected}, got values of {labels.dtype}.")
         lowest, highest = int(labels.min()), int(labels.max())
-        if abs(highest) > np.iinfo(np.int64).max // 2:  # no room for it, nor for one more
-            raise ValueError(f"y must hold class labels as integers from 0, got {highest:.6g}.")
-        if lowest < 0:
-            raise ValueError(f"y must hold class labels as integers from 0, got {lowest}.")
+        if lowest < 0 or highest > np.iinfo(np.int64).max // 2:  # no room for it, nor for one more
+            raise ValueError(f"{expected}, got {lowest if lowest < 0 else highest:.6g}.")
         if self.n_classes is not None and highest >= self.n_classes:
             raise ValueError(f"y holds the label {highest}, but n_classes is {self.n_classes}.")
-        return self.as_targets(labels), self.n_classes or highest + 1
-
-    def as_targets(self, y: Array) -> Array:
-        return y.astype(np.int64)
+        return labels.astype(np.int64), self.n_classes or highest + 1
 
     def check_width(self, width: int, n_rows: int) -> None:
-        if self.n_classes is not None:
-            return
-        if width < 2:
+        if self.n_classes is None and width < 2:
             raise ValueError("y must hold at least two classes unless n_classes is given.")
-        if width > 1000 + 10 * n_rows:
+        if self.n_classes is None and width > 1000 + 10 * n_rows:
             raise ValueError(
                 f"y holds the label {width - 1:.6g}, far beyond its number of rows: number the "
                 "classes from 0 without gaps, or give n_classes."
             )
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
-        return self.evaluate_weighted(S, y, R, UNWEIGHTED)
-
-    def evaluate_weighted(self, S: Array, y: Array, R: Array, weights: Array) -> float:
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
-        return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1], weights)[0]
+        return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1])[0]
 
 
-def _of_equal_weight(weights: Array) -> Iterator[tuple[Any, Any]]:
+def _of_equal_weight(weights: Array) -> Iterator[tuple[slice | Array, float]]:
     """Rows that have the same weight, and the weight; all rows and 1 where there are none."""
     if not weights.size:
-        yield slice(None), 1
-        return
+        yield slice(None), 1.0
     for weight in np.unique(weights):
-        yield np.flatnonzero(weights == weight), weight
+        yield np.flatnonzero(weights == weight), float(weight)
 
 
 def inner_product(A: Array, B: Array) -> float:
     """⟨A, B⟩, with rows of float32 summed in float64."""
     return float(np.einsum("ij,ij->i", A, B).sum(dtype=np.float64))
-
-
-def _require(y: Array | None) -> Array:
-    if y is None:
-        raise ValueError("y is missing: this task needs targets.")
-    return y

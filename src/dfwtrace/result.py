@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from dfwtrace._typing import Array, FloatArray
+from dfwtrace._typing import Array, Data, FloatArray
 from dfwtrace.linalg.certificate import Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.tasks.planning import Plan
@@ -33,7 +32,7 @@ class History(list[Record]):
     def __init__(self) -> None:
         super().__init__()
 
-    def append(self, record: Mapping[str, Any]) -> None:
+    def append(self, record: Record) -> None:
         """Add a copy of a record."""
         super().append(dict(record))
 
@@ -48,12 +47,10 @@ class History(list[Record]):
             raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}.")
         return np.asarray([record.get(name, np.nan) for record in self])
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> Data:
         """A pandas DataFrame with a row for each epoch."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install pandas.") from error
+        import pandas
+
         return pandas.DataFrame(list(self))
 
     def __repr__(self) -> str:

@@ -8,18 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
-from dfwtrace.tasks.features.factored import FactoredTask
-from dfwtrace.tasks.features.gram import GramTask
-from dfwtrace.tasks.features.implicit import DenseTask, ImplicitTask
-from dfwtrace.tasks.planning import Workload, choose, free_memory
+from dfwtrace.tasks.planning import Workload, choose, estimates, free_memory
 
-ALL = {
-    "gram": GramTask.estimate,
-    "implicit": ImplicitTask.estimate,
-    "dense": DenseTask.estimate,
-    "factored": FactoredTask.estimate,
-}
-SCORES = {name: ALL[name] for name in dt.Multinomial.representations}
+ALL = dt.LeastSquares.representations
+SCORES = dt.Multinomial.representations
 WORKLOAD = Workload(
     n=100_000,
     d=300,
@@ -43,7 +35,7 @@ def test_many_rows_are_summed_once() -> None:
 def test_many_features_and_few_rows_are_not() -> None:
     wide = replace(WORKLOAD, n=500, d=20_000, m=20_000, stored=500 * 20_000)
     assert choose(ALL, wide, "auto", None).representation == "implicit"
-    assert ALL["implicit"](wide).memory < 8 * 20_000**2
+    assert estimates(wide)["implicit"].memory < 8 * 20_000**2
 
 
 def test_scores_are_kept_where_they_fit() -> None:
@@ -61,7 +53,7 @@ def test_scores_are_rebuilt_where_they_do_not_fit() -> None:
 
 def test_smallest_is_taken_where_nothing_fits() -> None:
     plan = choose(SCORES, WORKLOAD, "auto", 1000.0)
-    smallest = min(SCORES, key=lambda name: SCORES[name](WORKLOAD).memory)
+    smallest = min(SCORES, key=lambda name: estimates(WORKLOAD)[name].memory)
     assert plan.representation == smallest
     assert "may not fit" in plan.reason
 
@@ -71,22 +63,22 @@ def test_what_was_asked_for_is_taken(name: str) -> None:
     plan = choose(ALL, WORKLOAD, name, 1000.0)
     assert plan.representation == name
     assert plan.reason == "asked for"
-    assert plan.costs == {other: ALL[other](WORKLOAD) for other in ALL}
+    assert plan.costs == estimates(WORKLOAD)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_costs_grow_with_the_data(name: str) -> None:
-    base = ALL[name](WORKLOAD)
+    base = estimates(WORKLOAD)[name]
     assert base.memory > 0.0
     assert base.total(100) == pytest.approx(base.setup + 100 * base.epoch)
-    wider = ALL[name](replace(WORKLOAD, m=600))
+    wider = estimates(replace(WORKLOAD, m=600))[name]
     assert wider.memory >= base.memory
     assert wider.epoch > base.epoch
-    longer = ALL[name](replace(WORKLOAD, n=200_000, stored=200_000 * 300))
+    longer = estimates(replace(WORKLOAD, n=200_000, stored=200_000 * 300))[name]
     assert longer.setup > base.setup
     # Only second moments are independent of the number of rows once they are summed.
     assert (longer.epoch > base.epoch) == (name != "gram")
-    assert ALL[name](replace(WORKLOAD, n_jobs=4)).setup < base.setup
+    assert estimates(replace(WORKLOAD, n_jobs=4))[name].setup < base.setup
 
 
 def test_explanation_has_memory_and_times_of_all_representations() -> None:
@@ -201,24 +193,26 @@ BLOCKS = replace(WORKLOAD, products=2.0, columns=16)
 
 @pytest.mark.parametrize("name", ALL)
 def test_blocks_cost_more_than_a_vector_and_less_than_their_vectors_apart(name: str) -> None:
-    one = ALL[name](replace(BLOCKS, columns=1))
-    block = ALL[name](BLOCKS)
-    wider = ALL[name](replace(BLOCKS, columns=64))
+    one = estimates(replace(BLOCKS, columns=1))[name]
+    block = estimates(BLOCKS)[name]
+    wider = estimates(replace(BLOCKS, columns=64))[name]
     if name != "factored":  # whose rank follows from the columns, not from the epochs
         assert one.epoch <= block.epoch
         assert (one.memory, one.setup) == (block.memory, block.setup)
-        assert block.epoch < ALL[name](replace(BLOCKS, columns=1, products=2.0 * 16)).epoch * 16
+        assert (
+            block.epoch < estimates(replace(BLOCKS, columns=1, products=2.0 * 16))[name].epoch * 16
+        )
     assert block.epoch <= wider.epoch
     assert min(block.epoch, block.setup, block.memory) > 0.0
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_costs_of_blocks_grow_with_the_data(name: str) -> None:
-    base = ALL[name](BLOCKS)
-    longer = ALL[name](replace(BLOCKS, n=200_000, stored=200_000 * 300))
+    base = estimates(BLOCKS)[name]
+    longer = estimates(replace(BLOCKS, n=200_000, stored=200_000 * 300))[name]
     assert (longer.epoch > base.epoch) == (name != "gram")
-    assert ALL[name](replace(BLOCKS, m=600)).epoch > base.epoch
-    assert ALL[name](replace(BLOCKS, d=600, stored=100_000 * 600)).epoch > base.epoch
+    assert estimates(replace(BLOCKS, m=600))[name].epoch > base.epoch
+    assert estimates(replace(BLOCKS, d=600, stored=100_000 * 600))[name].epoch > base.epoch
 
 
 def test_blocks_are_multiplied_with_the_sums_of_many_rows_and_with_the_rows_of_few() -> None:

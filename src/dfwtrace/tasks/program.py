@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
+from dfwtrace.data.shards import Shard
 from dfwtrace.linalg.golub_kahan import GolubKahan, uniform_on_sphere
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.task import Task, dense_gradient
@@ -38,48 +38,43 @@ class ShardProgram:
         return bool(self.task.supports("renew"))
 
     def stats(
-        self, shard: Any, U: Array, s: Array, V: Array, *b: Array, old: Any = None
+        self, shard: Shard, U: Array, s: Array, V: Array, *b: Array, old: object = None
     ) -> ShardState:
         """The state at W, with an intercept and the point to centre X at, if there are any."""
-        W, state = LowRankMatrix(U, s, V), None
+        W, state, method = LowRankMatrix(U, s, V), None, "stats"
         if shard.n_rows and isinstance(old, ShardState):
-            state = _not_none(self.task.renew(old.state, shard, W, *b), "renew")
+            state, method = self.task.renew(old.state, shard, W, *b[:1]), "renew"
         elif shard.n_rows:
-            state = _not_none(self.task.stats(shard, W, *b), "stats")
-        return ShardState(shard.n_rows, state, W)
+            state = self.task.stats(shard, W, *b)
+        return _at(shard.n_rows, state, method, W)
 
     def update(
         self, held: ShardState, scale: float, u: Array, v: Array, gamma: float, *expected: int
     ) -> ShardState:
         """Move to (1-γ) W + γ·scale·uvᵀ; `expected` (seed, t) determines the v₀ that follows."""
-        if held.n_rows == 0:
-            return ShardState(0, None)
         state = held.state
-        if expected:
+        if held.n_rows and expected:
             state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
-        state = _not_none(self.task.update(state, RankOne(scale, u, v), gamma), "update")
-        return ShardState(held.n_rows, state)
+        if held.n_rows:
+            state = self.task.update(state, RankOne(scale, u, v), gamma)
+        return _at(held.n_rows, state, "update")
 
     def shift(self, held: ShardState, b: Array) -> ShardState:
-        """The state at another intercept."""
         return held._replace(state=self.task.shift(held.state, b)) if held.n_rows else held
 
     def matvec(self, held: ShardState, V: Array) -> FloatArray:
-        """∇F_j V for a vector or a block of vectors."""
         if held.n_rows and not self.task.supports("matvec"):
             return self.gradient(held) @ V
-        return self._ask(held, "matvec", self.task.matvec, (self.shape[0], *V.shape[1:]), V)
+        return self._ask(held, "matvec", (self.shape[0], *V.shape[1:]), V)
 
     def rmatvec(self, held: ShardState, U: Array) -> FloatArray:
-        """∇F_jᵀ U for a vector or a block of vectors."""
         if held.n_rows and not self.task.supports("rmatvec"):
             return self.gradient(held).T @ U
-        return self._ask(held, "rmatvec", self.task.rmatvec, (self.shape[1], *U.shape[1:]), U)
+        return self._ask(held, "rmatvec", (self.shape[1], *U.shape[1:]), U)
 
     def gradient(self, held: ShardState) -> FloatArray:
-        """∇F_j as a dense array."""
         if held.n_rows == 0 or self.task.supports("gradient"):
-            return self._ask(held, "gradient", self.task.gradient, self.shape)
+            return self._ask(held, "gradient", self.shape)
         if self.task.supports("matvec") and dense_gradient(held.state) is None:
             return self.matvec(held, np.eye(self.shape[1]))
         return _reply(self.task.gradient(held.state), "grad", self.shape)
@@ -109,19 +104,16 @@ class ShardProgram:
 
     def balance(self, held: ShardState) -> FloatArray:
         """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: the last is the gradient in the intercept."""
-        return self._ask(held, "balance", self.task.balance, (3 + self.shape[1],))
+        return self._ask(held, "balance", (3 + self.shape[1],))
 
     def linesearch(
         self, held: ShardState, scale: float, u: Array, v: Array, gamma: float
     ) -> FloatArray:
         """[φ_j'(γ), φ_j''(γ)] along the segment from W to the atom."""
-        return self._ask(
-            held, "linesearch", self.task.linesearch, (2,), RankOne(scale, u, v), gamma
-        )
+        return self._ask(held, "linesearch", (2,), RankOne(scale, u, v), gamma)
 
     def curvature_product(self, held: ShardState, U: Array) -> FloatArray:
-        """H U with ∇²F_j ⪯ I ⊗ H."""
-        return self._ask(held, "curvature_product", self.task.curvature_product, U.shape, U)
+        return self._ask(held, "curvature_product", U.shape, U)
 
     def local_pair(self, held: ShardState, seed: int) -> FloatArray:
         """The top singular pair (u_j, v_j) of ∇F_j, one behind the other; zeros if ∇F_j = 0."""
@@ -138,53 +130,39 @@ class ShardProgram:
         pair = process.top_pair()
         return np.concatenate([pair.u, pair.v])
 
-    def digest(self, shard: Any) -> FloatArray:
+    def digest(self, shard: Shard) -> FloatArray:
         """Sixteen bytes, as numbers, that change if any of the shard's rows do."""
         return np.frombuffer(shard.digest(), np.uint8).astype(np.float64)
 
-    def first_moments(self, shard: Any) -> FloatArray:
-        """Sums over the shard's rows that give the means to centre at."""
+    # Sums over a shard's rows, as the task defines them
+
+    def first_moments(self, shard: Shard) -> FloatArray:
         return np.asarray(self.task.first_moments(shard))
 
-    def moments(self, shard: Any, *centre: Array) -> FloatArray:
-        """The shard's second moments, for tasks that need no more than their sum."""
+    def moments(self, shard: Shard, *centre: Array) -> FloatArray:
         return np.asarray(self.task.moments(shard, *centre))
 
-    def squared_norms(self, shard: Any) -> FloatArray:
-        """The squared length of every column of X, and of Y."""
+    def squared_norms(self, shard: Shard) -> FloatArray:
         return np.asarray(self.task.squared_norms(shard))
 
-    def fold_moments(
-        self, shard: Any, n_folds: int, seed: int, before: Array, fold_of: Array, *centre: Array
-    ) -> FloatArray:
-        """The second moments of each fold's rows, and last of those that are in none.
-
-        `before` has the number of rows before each shard, `fold_of` each row's fold or nothing.
-        """
-        first = int(before[shard.index])
-        own = fold_of[first : first + shard.n_rows]
-        return np.asarray(self.task.fold_moments(shard, n_folds, seed, first, own, *centre))
+    def fold_moments(self, shard: Shard, *cut: Array) -> FloatArray:
+        return np.asarray(self.task.fold_moments(shard, *cut))
 
     def _ask(
-        self,
-        held: ShardState,
-        name: str,
-        method: Callable[..., Any],
-        shape: tuple[int, ...],
-        *args: Any,
+        self, held: ShardState, name: str, shape: tuple[int, ...], *args: object
     ) -> FloatArray:
         if held.n_rows == 0:
             return np.zeros(shape)
-        return _reply(method(held.state, *args), f"task.{name}", shape)
+        return _reply(getattr(self.task, name)(held.state, *args), f"task.{name}", shape)
 
 
-def _not_none(state: Any, method: str) -> Any:
-    if state is None:
+def _at(n_rows: int, state: object, method: str, W: LowRankMatrix | None = None) -> ShardState:
+    if n_rows and state is None:
         raise TypeError(f"task.{method} must return the state, got None.")
-    return state
+    return ShardState(n_rows, state, W)
 
 
-def _reply(value: Any, what: str, shape: tuple[int, ...]) -> FloatArray:
+def _reply(value: object, what: str, shape: tuple[int, ...]) -> FloatArray:
     """Every reply of a round is one dense float64 array; a custom task may err."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf" or array.shape != shape:

@@ -1,16 +1,16 @@
-"""What a task is: F on one shard, in plain NumPy."""
+"""What a task is: F on one shard, in plain NumPy; and what ours have in common."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
-from dfwtrace.data.shards import Examined, Shard
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Examined, Shard, slice_rows
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.losses import UNWEIGHTED, Loss
 from dfwtrace.tasks.planning import Plan, Workload
 from dfwtrace.validation import describe
 
@@ -35,35 +35,23 @@ class Summary(NamedTuple):
 
     shard: Any  # it takes the place of all shards; None if they stay where they are
     centre: Centre | None  # the means that features and targets were centred at
-    # (W, radius) ↦ the size of the numbers whose differences make up the duality gap at W
-    rounding: Callable[[LowRankMatrix, float], float]
+    squared_norms: FloatArray  # of the columns of X, before they were centred
+    squared_norm_of_targets: float
+
+    def rounding(self, W: LowRankMatrix, radius: float) -> float:
+        """How far rounding in A = XᵀX and B = XᵀY may move the duality gap, but for the precision.
+
+        |ΔA_ij| ≤ ε‖X_i‖‖X_j‖ and |ΔB_ik| ≤ ε‖X_i‖‖Y_k‖ for columns X_i, Y_k. With D = diag ‖X_i‖,
+        AW - B is off by at most ε‖X‖(√d ‖DW‖ + ‖Y‖), and ⟨W, G⟩ + μσ₁(G) by 2μ times that.
+        """
+        norms = np.sqrt(np.maximum(self.squared_norms, 0.0))
+        left = norms[:, None] * (W.U * W.s)
+        squared = float(np.vdot(left.T @ left, W.V.T @ W.V))
+        image = np.sqrt(norms.size * max(squared, 0.0)) + np.sqrt(self.squared_norm_of_targets)
+        return float(2.0 * radius * np.linalg.norm(norms) * image)
 
 
-class Objective(ABC):
-    """What F is, before the form is chosen that shards hold it in."""
-
-    takes_scores: bool = False  # as a loss on scores does: with an intercept, weights of rows
-    log_factor: float = 1.0  # c in the K(t) = ⌊1 + c log t⌋ of the oracle "power-log"
-
-    @abstractmethod
-    def examine(self, X: Matrix, y: Array | None) -> Examined:
-        """Check rows and find the shape of W; on a cluster, some rows at a time."""
-
-    def check_width(self, width: int, n_rows: int) -> None:  # noqa: B027  # most have none
-        """Refuse what only all rows together show."""
-
-    def with_weights(self) -> Objective:
-        """The same where the first column of y is the weight of each row."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def plan(
-        self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
-    ) -> tuple[Task[Any], Plan]:
-        """The form that shards hold, and why it was chosen."""
-
-
-class Task(Objective, Generic[State]):
+class Task(Generic[State]):
     """A learning problem F(W) = Σ_j F_j(W), seen from one shard j. Subclass it for a custom task.
 
     Two methods are required, `stats` and `update`, and the gradient in one of three forms: a state
@@ -77,10 +65,6 @@ class Task(Objective, Generic[State]):
         Whether F is quadratic in W: one Newton step is then an exact line search.
     log_factor : float, default=1.0
         c in the K(t) = ⌊1 + c log t⌋ of the oracle "power-log".
-
-    Notes
-    -----
-    Of a DataFrame, `shape` and `check` see some rows at a time; the largest shape is taken.
 
     Examples
     --------
@@ -102,6 +86,7 @@ class Task(Objective, Generic[State]):
     """
 
     quadratic: bool = False
+    log_factor: float = 1.0
 
     def stats(self, shard: Shard, W: LowRankMatrix) -> State:
         """Return the state at any W: start, warm start and recovery are this one call."""
@@ -153,19 +138,15 @@ class Task(Objective, Generic[State]):
         """Announce that ``matvec(state, v)`` follows the next update: both may be one pass."""
         return state
 
-    def renew(
-        self,
-        state: State,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
-    ) -> State:
+    def renew(self, state: State, shard: Shard, W: LowRankMatrix, b: Array | None = None) -> State:
         """Return the same as ``stats(shard, W)``, in the memory of a state no longer needed."""
         raise NotImplementedError
 
     def shape(self, X: Matrix, y: Array | None) -> tuple[int, int]:
-        """The shape (d, m) of W: (columns of X, columns of y) by default."""
+        """The shape (d, m) of W: (columns of X, columns of y) by default.
+
+        Of a DataFrame, this and `check` see some rows at a time; the largest shape is taken.
+        """
         if y is None:
             raise TypeError("task lacks the method 'shape', which it needs to go without y.")
         return int(X.shape[1]), 1 if y.ndim == 1 else int(y.shape[1])
@@ -185,16 +166,16 @@ class Task(Objective, Generic[State]):
         return self
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
+        """Check rows and find the shape of W; on a cluster, some rows at a time."""
         shape = self.shape(X, y)
         return Examined(*self.check(X, y), (int(shape[0]), int(shape[1])))
 
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
+        """The form that shards hold, and why it was chosen."""
         if not isinstance(asked, str) or asked != "auto":
-            raise ValueError(
-                f"representation must be auto for a custom task, got {describe(asked)}."
-            )
+            raise ValueError(f"representation must be auto for this task, got {describe(asked)}.")
         return self, Plan("own", "the task's own", {}, workload)
 
     def supports(self, method: str) -> bool:
@@ -222,38 +203,63 @@ class Task(Objective, Generic[State]):
         """Sum what F depends on over each fold of the rows, for cross-validation in one pass."""
         raise NotImplementedError
 
-    def weight_of_rows(self, shard: Shard) -> float:
-        """Sum of the weights of a shard's rows."""
-        return float(shard.n_rows)
-
-
-def as_task(task: Any) -> Objective:
-    """The task itself; an object with the methods of a task gets the defaults of the others."""
-    if isinstance(task, Objective) and not isinstance(task, Task):
-        return task
-    kind = type(task)
-    own = {name for name in dir(task) if not isinstance(task, Task) or task.supports(name)}
-    if isinstance(task, type) or not {"stats", "update"} <= own:
-        raise TypeError(
-            f"task must be an object such as LeastSquares(), or have the methods stats and update, "
-            f"got {describe(task)}."
-        )
-    for one, other in (("matvec", "rmatvec"), ("rmatvec", "matvec")):
-        if one in own and other not in own:
-            raise TypeError(f"task lacks the method {other!r}: products are needed on both sides.")
-    if isinstance(task, Task):
-        return task
-    if any(vars(base).get("__slots__") for base in kind.__mro__):  # which would stay behind
-        raise TypeError("task must be a subclass of dfwtrace.Task, since its class has __slots__.")
-    try:
-        mixed = type(kind.__name__, (kind, Task), {"__reduce__": lambda self: (as_task, (task,))})
-        adopted: Task[Any] = object.__new__(mixed)
-        adopted.__dict__ = vars(task)  # the same attributes, not a copy of them
-    except TypeError as error:  # its class cannot be inherited from
-        raise TypeError(f"task must be a subclass of dfwtrace.Task: {error}.") from error
-    return adopted
-
 
 def dense_gradient(state: Any) -> Array | None:
     """The state's own dense gradient, where it carries one."""
     return state.get("grad") if isinstance(state, dict) else getattr(state, "grad", None)
+
+
+class Representation(Task[State]):
+    """F(W) = Σ_i ℓ(x_iᵀW, y_i) with some choice of what a shard keeps in memory."""
+
+    #: Whether a shard can be centred by itself, as an intercept for local gradients needs.
+    centres_shards: ClassVar[bool] = True
+
+    def __init__(self, loss: Loss, weighted: bool = False) -> None:
+        self.loss_on_scores, self.weighted = loss, weighted
+        self.quadratic, self.smoothness = loss.quadratic, loss.smoothness
+
+    @property
+    def identity(self) -> object:
+        return self.loss_on_scores
+
+    def supports(self, method: str) -> bool:
+        searchable = method != "linesearch" or self.loss_on_scores.searchable
+        return searchable and super().supports(method)
+
+    def first_moments(self, shard: Shard) -> FloatArray:
+        """[Σ x, Σ 1], each row times its weight: the mean to centre X at."""
+        weights, total = self.row_weights(shard), np.zeros(shard.X.shape[1])
+        for start in range(0, shard.n_rows, ROWS_IN_BLOCK):
+            stop = min(start + ROWS_IN_BLOCK, shard.n_rows)
+            total += slice_rows(shard.X, start, stop).T.astype(np.float64) @ weights[start:stop]
+        return np.append(total, weights.sum())
+
+    def row_weights(self, shard: Shard) -> FloatArray:
+        """The weight of every row, 1 where there are none."""
+        weights: Array = shard.targets[:, 0] if self.weighted else np.ones(shard.n_rows)
+        return weights.astype(np.float64)
+
+    def targets_and_weights(self, shard: Shard) -> tuple[Array, Array]:
+        """The targets as the loss takes them, and the weights, if any, in the precision of X."""
+        y = shard.targets
+        if not self.weighted:
+            return y, UNWEIGHTED
+        return self.loss_on_scores.check_targets(own_targets(y))[0], y[:, 0].astype(shard.X.dtype)
+
+    def curvature_product(self, state: Any, U: Array) -> FloatArray:
+        """c Xᵀ diag(weights) X U, where c is the largest curvature of a row's loss."""
+        images, weights = state.X.times(U), state.weights
+        if weights.size:
+            images = images * (weights if images.ndim == 1 else weights[:, None])
+        return np.asarray(self.smoothness * state.X.transpose_times(images))
+
+
+def join_weights(weights: Array, y: Array) -> FloatArray:
+    """Weights as the first column of y, in float64: they stay together wherever rows go."""
+    return np.column_stack([weights, y]).astype(np.float64, copy=False)
+
+
+def own_targets(joined: Array) -> Array:
+    """The targets that weights were joined with; one column is one number for each row."""
+    return joined[:, 1] if joined.shape[1] == 2 else joined[:, 1:]

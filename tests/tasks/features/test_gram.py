@@ -12,9 +12,8 @@ import dfwtrace as dt
 from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, split_rows
 from dfwtrace.losses import SquaredLoss
 from dfwtrace.tasks import Centre, ShardProgram, join_weights
-from dfwtrace.tasks.features.gram import GramTask, random_folds
+from dfwtrace.tasks.features.gram import GramTask, Moments, random_folds
 from dfwtrace.tasks.features.implicit import ImplicitTask
-from dfwtrace.tasks.features.moments import Moments
 
 LAYOUTS = [np.asarray, np.asfortranarray, sp.csr_array]
 DTYPES = [np.float32, np.float64]
@@ -138,7 +137,7 @@ def test_moments_of_no_rows_are_zero(layout: Any) -> None:
     for task, shard in ((GRAM, empty), (WEIGHTED, joined)):
         assert not task.first_moments(shard).any()
         assert not task.moments(shard, np.ones(7)).any()
-        assert not task.fold_moments(shard, 3, 0, 0, np.zeros(0)).any()
+        assert not task.fold_moments(shard, 3, 0, np.zeros(1), np.zeros(0)).any()
 
 
 def test_the_intercept_of_a_centre_takes_it_to_its_targets(rng: np.random.Generator) -> None:
@@ -160,7 +159,8 @@ def test_moments_of_folds_are_those_of_their_rows_and_add_up_to_all(
 ) -> None:
     X, Y, _ = rows_of(n, dtype)
     shard = Shard(2, layout(X), Y)
-    packed = GRAM.fold_moments(shard, n_folds, 7, 3, np.zeros(0)).reshape(n_folds + 1, -1)
+    packed = GRAM.fold_moments(shard, n_folds, 7, np.array([0, 0, 3]), np.zeros(0))
+    packed = packed.reshape(n_folds + 1, -1)
     np.testing.assert_allclose(packed.sum(axis=0), GRAM.moments(shard), atol=1e-9)
     assert not packed[-1].any()  # every row is in a fold
     fold_of = random_folds(shard, n_folds, 7, 3)
@@ -214,10 +214,10 @@ def test_sparse_columns_are_centred_only_where_most_of_them_is_stored() -> None:
     X[1::3, 2] = 0.0
     Y = rng.standard_normal((40, 2))
     shards = split_rows(sp.csr_array(X), Y, 3)
-    near = GRAM._near_means(total_over(shards), (3, 2), sparse=True)
+    (near,) = GRAM._near_means(total_over(shards), (3, 2), sparse=True)
     means = X.mean(axis=0)
     np.testing.assert_allclose(near, [means[0], 0.0, means[2], *Y.mean(axis=0)], rtol=1e-12)
-    dense = GRAM._near_means(total_over(split_rows(X, Y, 3)), (3, 2), sparse=False)
+    (dense,) = GRAM._near_means(total_over(split_rows(X, Y, 3)), (3, 2), sparse=False)
     np.testing.assert_allclose(dense[:3], means, rtol=1e-12)
     summary = GRAM.summarise(total_over(shards), (3, 2), centred=True, sparse=True, local=False)
     assert summary.centre is not None

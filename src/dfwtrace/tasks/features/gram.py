@@ -2,21 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from dfwtrace._typing import Array, DType, FloatArray
-from dfwtrace.data.shards import Shard, random_folds
+from dfwtrace._typing import Array, DType, FloatArray, Matrix
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, random_folds, slice_rows
 from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.tasks.features.moments import Moments
-from dfwtrace.tasks.features.representation import Representation, row_weights
-from dfwtrace.tasks.planning import BANDWIDTH, FLOPS, Estimate, Workload
-from dfwtrace.tasks.task import Centre, Summary, Total
+from dfwtrace.losses import inner_product
+from dfwtrace.tasks.task import Centre, Representation, Summary, Task, Total
+
+
+class Moments:
+    """A = XᵀX, B = XᵀY and ½‖Y‖² of one shard, or of all of them: moments add up.
+
+    They are views of one array, `packed`, as a round replies. Its last number is `weight`.
+    """
+
+    def __init__(self, packed: FloatArray, shape: tuple[int, int]) -> None:
+        d, m = shape
+        self.packed = packed
+        self.A = packed[: d * d].reshape(d, d)
+        self.B = packed[d * d : d * (d + m)].reshape(d, m)
+
+    @property
+    def half_norm(self) -> float:
+        return float(self.packed[-2])
+
+    @property
+    def weight(self) -> float:
+        """Number of rows, or the sum of their weights."""
+        return float(self.packed[-1])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows, about, where they have weights; zero only if they count nothing."""
+        return int(np.ceil(self.weight))
+
+    @classmethod
+    def of(cls, shard: Shard, weighted: bool = False, centre: Array | None = None) -> Moments:
+        """One pass over a shard, in float64: moments of float32 rows far from 0 lose all digits.
+
+        With a centre, those of [x - centre, 1] and y - centre: `about_means` makes use of the 1.
+        """
+        X, Y, weights = shard.X, shard.targets, np.zeros(0)
+        if weighted:
+            Y, weights = Y[:, 1:], Y[:, 0]
+        d, m = X.shape[1] + (centre is not None), Y.shape[1]
+        moments = cls(np.zeros(d * (d + m) + 2), (d, m))
+        # Rows that must be changed are taken in blocks, so that no copy of all of them is made.
+        as_is = centre is None and not weighted
+        whole = as_is and X.dtype == np.float64 and Y.dtype == np.float64
+        rows = max(shard.n_rows, 1) if whole else ROWS_IN_BLOCK
+        for start in range(0, shard.n_rows, rows):
+            stop = min(start + rows, shard.n_rows)
+            block = slice_rows(X, start, stop), Y[start:stop]
+            if centre is not None:
+                block = _centred(*block, centre)
+            moments._add(*block, weights[start:stop], only=whole)
+        moments.packed[-1] = weights.sum() if weighted else shard.n_rows
+        return moments
+
+    def _add(self, X: Matrix, Y: Array, weights: Array, only: bool) -> None:
+        X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
+        sparse, scale = sp.issparse(X), weights[:, None] if weights.size else None
+        if only and not sparse:  # straight to where they belong
+            np.matmul(X.T, X, out=self.A)
+            np.matmul(X.T, Y, out=self.B)
+        else:
+            scaled = X if scale is None else X.multiply(scale).tocsr() if sparse else X * scale
+            product = scaled.T @ X
+            self.A[...] += product.toarray() if sparse else product
+            self.B[...] += scaled.T @ Y
+        self.packed[-2] += 0.5 * inner_product(Y, Y if scale is None else Y * scale)
+
+    def about_means(self) -> tuple[Moments, Centre]:
+        """The moments of x - x̄ and y - ȳ from those of [x, 1] and y, and where x̄ and ȳ are.
+
+        Σ(x - x̄)(x - x̄)ᵀ = Σxxᵀ - (Σx)(Σx)ᵀ/n, exact to rounding for rows near their means.
+        """
+        d, m = self.B.shape[0] - 1, self.B.shape[1]
+        x_sum, y_sum, n = self.A[d, :d], self.B[d], self.weight
+        if not n > 0.0:
+            raise ValueError("sample_weight must not be zero for all rows.")
+        centred = Moments(np.empty(d * (d + m) + 2), (d, m))
+        np.subtract(self.A[:d, :d], np.outer(x_sum, x_sum / n), out=centred.A)
+        np.subtract(self.B[:d], np.outer(x_sum, y_sum / n), out=centred.B)
+        centred.packed[-2] = max(0.0, self.half_norm - 0.5 * float(y_sum @ y_sum) / n)
+        centred.packed[-1] = n
+        return centred, Centre(x_sum / n, y_sum / n)
+
+
+def _centred(X: Matrix, Y: Array, centre: Array) -> tuple[Matrix, Array]:
+    """[X - x₀, 1] and Y - y₀; entries of a sparse X change where x₀ is not 0."""
+    d, ones = X.shape[1], np.ones((X.shape[0], 1))
+    if not sp.issparse(X):
+        return np.hstack([X - centre[:d], ones]), Y - centre[d:]
+    X = X.astype(np.float64)
+    if centre[:d].any():
+        X = X - sp.csr_array(ones) @ sp.csr_array(centre[None, :d])
+    return sp.hstack([X, sp.csr_array(ones)], format="csr"), Y - centre[d:]
 
 
 @dataclass
@@ -27,9 +115,9 @@ class GramState:
     quadratic_form: float  # ⟨W, AW⟩
     linear_form: float  # ⟨W, B⟩
     built_from: tuple[FloatArray, FloatArray, LowRankMatrix] | None = None  # A U diag(s), B V, W
-    _grad: FloatArray | None = field(default=None, repr=False)
-    _image: tuple[Array, FloatArray] | None = field(default=None, repr=False)
-    _along: tuple[RankOne, FloatArray, float, float, float] | None = field(default=None, repr=False)
+    _grad: FloatArray | None = None
+    _image: tuple[Array, FloatArray] | None = None
+    _along: tuple[RankOne, FloatArray, float, float, float] | None = None
 
     @property
     def grad(self) -> FloatArray:
@@ -61,18 +149,6 @@ class GramTask(Representation[GramState]):
     # A shard's own moments would have to be about the mean of all rows.
     centres_shards: ClassVar[bool] = False
 
-    @staticmethod
-    def estimate(w: Workload) -> Estimate:
-        # XᵀX costs half of a product where BLAS knows that it is symmetric.
-        setup = w.stored * (w.stored / w.n if w.sparse else w.d) / w.flops + w.gradient_seconds
-        gradient, states = w.gradient_bytes, w.n_shards if w.local else 1
-        passes = (w.products + 1) * gradient + 4 * gradient + 8 * w.d**2
-        block = 0.0
-        if w.columns > 1:
-            block = (w.products + 1) * 2.0 * w.columns * (w.d**2 + w.d * w.m) / FLOPS[8]
-        memory = (8.0 * w.d**2 + 2 * gradient) * states + w.n_shards * (8.0 * w.d**2 + gradient)
-        return Estimate(memory, setup, w.round_seconds + block + passes * states / BANDWIDTH)
-
     def precision(self, dtype: DType) -> float:
         return super().precision(np.dtype(np.float64))  # moments are
 
@@ -80,7 +156,7 @@ class GramTask(Representation[GramState]):
 
     def first_moments(self, shard: Shard) -> FloatArray:
         """[Σ x, Σ y, Σ (x ≠ 0), Σ 1], each row times its weight."""
-        sums, weights = super().first_moments(shard), row_weights(shard, self.weighted)
+        sums, weights = super().first_moments(shard), self.row_weights(shard)
         Y = shard.targets[:, 1:] if self.weighted else shard.targets
         stored = np.full(shard.X.shape[1], weights.sum())
         if sp.issparse(shard.X):
@@ -94,12 +170,16 @@ class GramTask(Representation[GramState]):
         return Moments.of(shard, self.weighted, centre).packed
 
     def fold_moments(
-        self, shard: Shard, n_folds: int, seed: int, before: int, fold_of: Array, *centre: Array
+        self, shard: Shard, n_folds: int, seed: int, before: Array, fold_of: Array, *centre: Array
     ) -> FloatArray:
-        """The moments of each fold's rows, and last of those in no fold. Each row is read once."""
+        """The moments of each fold's rows, and last of those in no fold. Each row is read once.
+
+        `before` has the number of rows before each shard, `fold_of` each row's fold or nothing.
+        """
+        first, parts = int(before[shard.index]), []
+        fold_of = fold_of[first : first + shard.n_rows]
         if not fold_of.size:
-            fold_of = random_folds(shard, n_folds, seed, before)
-        parts = []
+            fold_of = random_folds(shard, n_folds, seed, first)
         for fold in range(n_folds + 1):
             rows = np.flatnonzero(fold_of == fold if fold < n_folds else fold_of < 0)
             own = Shard(shard.index, shard.X[rows], shard.targets[rows])
@@ -116,34 +196,36 @@ class GramTask(Representation[GramState]):
         """The moments of all rows; where shards stay, only what bounds the rounding error."""
         if local:
             norms = total("squared_norms")
-            return Summary(None, None, rounding_scale(norms[:-1], float(norms[-1])))
-        near = self._near_means(total, shape, sparse) if centred else None
-        return _summary(total("moments", *_given(near)), near, shape)
+            return Summary(None, None, norms[:-1], float(norms[-1]))
+        near = self._near_means(total, shape, sparse) if centred else ()
+        return _summary(total("moments", *near), near, shape)
 
     def summarise_folds(
         self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, cut: Any
     ) -> FoldSums:
         """The moments of each fold: all folds and all radii together take one pass."""
-        near = self._near_means(total, shape, sparse) if centred else None
-        packed = total("fold_moments", *cut, *_given(near)).reshape(cut[0] + 1, -1)
+        near = self._near_means(total, shape, sparse) if centred else ()
+        packed = total("fold_moments", *cut, *near).reshape(cut[0] + 1, -1)
         return FoldSums(self, packed, near, shape)
 
-    def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> FloatArray:
+    def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> tuple[FloatArray]:
         """The means of features and targets: moments about them lose no digits.
 
         A sparse column stays where it is if at most half of it is stored: (Σx)² ≤ n/2 Σx² then, so
         that centring the moments afterwards costs one bit, and the column stays sparse.
         """
-        d, sums = shape[0], total("first_moments")
+        sums = total("first_moments")
         weight = sums[-1]
         if not weight > 0.0:
             raise ValueError("sample_weight must not be zero for all rows.")
         means: FloatArray = sums[: sum(shape)] / weight
         if sparse:
-            means[:d][sums[sum(shape) : -1] <= 0.5 * weight] = 0.0
-        return means
+            means[: shape[0]][sums[sum(shape) : -1] <= 0.5 * weight] = 0.0
+        return (means,)
 
     # The methods of a task
+
+    matvec, gradient = Task.matvec, Task.gradient  # from the state's `grad`
 
     def stats(self, shard: Shard | Moments, W: LowRankMatrix) -> GramState:
         moments = shard if isinstance(shard, Moments) else Moments.of(shard, self.weighted)
@@ -173,9 +255,6 @@ class GramTask(Representation[GramState]):
         state._image = state._along = None
         return state
 
-    def matvec(self, state: GramState, V: Array) -> FloatArray:
-        return np.asarray(state.grad @ V)
-
     def rmatvec(self, state: GramState, U: Array) -> FloatArray:
         return state.transpose_times(U) if U.ndim == 1 else np.asarray(state.grad.T @ U)
 
@@ -193,9 +272,6 @@ class GramTask(Representation[GramState]):
     def inner(self, state: GramState) -> float:
         return state.quadratic_form - state.linear_form
 
-    def gradient(self, state: GramState) -> FloatArray:
-        return state.grad
-
     def curvature_product(self, state: GramState, U: Array) -> FloatArray:
         return np.asarray(state.moments.A @ U)
 
@@ -208,7 +284,7 @@ class FoldSums(NamedTuple):
 
     task: GramTask
     packed: FloatArray
-    near: FloatArray | None
+    near: tuple[FloatArray, ...]  # the centre of the moments, if they have one
     shape: tuple[int, int]
 
     def summary(self, without: int | None = None) -> Summary:
@@ -220,43 +296,20 @@ class FoldSums(NamedTuple):
         """The loss of a row of the fold, on average."""
         d, m = self.shape
         held_out = Moments(self.packed[fold], (d + (b is not None), m))
-        if b is not None and self.near is not None:
+        if b is not None:
             # The rows are [x - near, 1]: W gets one more row, b about the same point.
-            shift = b - Centre(self.near[:d], self.near[d:]).intercept(W)
+            shift = b - Centre(*np.split(self.near[0], [d])).intercept(W)
             left = np.zeros((d + 1, W.rank + 1))
             left[:-1, :-1], left[-1, -1] = W.U, 1.0
             W = LowRankMatrix(left, np.append(W.s, 1.0), np.column_stack([W.V, shift]))
         return self.task.loss(self.task.stats(held_out, W)) / (held_out.weight or 1.0)
 
 
-def rounding_scale(
-    squared_norms: FloatArray, of_targets: float
-) -> Callable[[LowRankMatrix, float], float]:
-    """How far rounding in A and B may move the duality gap, but for the precision.
-
-    |ΔA_ij| ≤ ε‖X_i‖‖X_j‖ and |ΔB_ik| ≤ ε‖X_i‖‖Y_k‖ for columns X_i, Y_k. With D = diag ‖X_i‖ the
-    gradient AW - B is off by at most ε‖X‖(√d ‖DW‖ + ‖Y‖), and ⟨W, G⟩ + μσ₁(G) by 2μ times that.
-    """
-    norms, d = np.sqrt(np.maximum(squared_norms, 0.0)), squared_norms.size
-
-    def scale(W: LowRankMatrix, radius: float) -> float:
-        left = norms[:, None] * (W.U * W.s)
-        squared = float(np.vdot(left.T @ left, W.V.T @ W.V))
-        image = np.sqrt(d * max(squared, 0.0))
-        return float(2.0 * radius * np.linalg.norm(norms) * (image + np.sqrt(of_targets)))
-
-    return scale
-
-
-def _summary(packed: FloatArray, near: FloatArray | None, shape: tuple[int, int]) -> Summary:
+def _summary(packed: FloatArray, near: tuple[FloatArray, ...], shape: tuple[int, int]) -> Summary:
     d, m = shape
-    moments = Moments(packed, (d + (near is not None), m))
-    scale = rounding_scale(np.diag(moments.A)[:d].copy(), 2.0 * moments.half_norm)
-    if near is None:
-        return Summary(moments, None, scale)
+    moments = Moments(packed, (d + len(near), m))
+    norms = np.diag(moments.A)[:d].copy(), 2.0 * moments.half_norm
+    if not near:
+        return Summary(moments, None, *norms)
     about, means = moments.about_means()
-    return Summary(about, Centre(near[:d] + means.x, near[d:] + means.y), scale)
-
-
-def _given(near: FloatArray | None) -> tuple[FloatArray, ...]:
-    return () if near is None else (near,)
+    return Summary(about, Centre(near[0][:d] + means.x, near[0][d:] + means.y), *norms)

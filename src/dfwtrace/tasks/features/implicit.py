@@ -1,20 +1,28 @@
-"""Scores in memory, gradient never formed: ∇F_j = Xᵀ R through the products Xᵀ(R v), Rᵀ(X u)."""
+"""Gradient never formed: ∇F_j = Xᵀ R through the products Xᵀ(R v) and Rᵀ(X u).
+
+The scores are in memory, or S = (XU) diag(s) Vᵀ as factors for data whose n×m scores do not fit.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlocks, Shard
+from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlock, RowBlocks, Shard
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.tasks.features.representation import Representation, split_targets, weight_of
-from dfwtrace.tasks.planning import BANDWIDTH, Estimate, Workload
+from dfwtrace.tasks.task import Representation, Task
 
 # Bytes of scores that are made at once from dense features: they and the residual stay in cache.
 _PIECE_BYTES = 2 << 20
+# Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
+_BLOCK_BYTES = 4 << 20
+
+Product: TypeAlias = Callable[[RowBlock, Array], Array]  # of some rows and their residual
 
 
 @dataclass
@@ -35,7 +43,7 @@ class ScoresState:
     inner: float = 0.0
     grad: FloatArray | None = None
     tangent: FloatArray | None = None  # until the first update
-    _image: tuple[Array, Array] | None = field(default=None, repr=False)
+    _image: tuple[Array, Array] | None = None
 
     def image(self, u: Array) -> Array:
         """X u, kept: the oracle's last u is the direction of the step that follows."""
@@ -47,34 +55,20 @@ class ScoresState:
 class ImplicitTask(Representation[ScoresState]):
     """Scores and residual (n×m) in memory; a product costs O(n(d + m)) and an update O(nm)."""
 
-    @staticmethod
-    def estimate(w: Workload) -> Estimate:
-        bandwidth = BANDWIDTH * w.n_jobs
-        passes = w.products * (w.data_bytes + w.score_bytes) + 3 * w.score_bytes
-        epoch = passes / bandwidth + w.block_seconds + w.loss_seconds
-        epoch += w.gradient_seconds if w.gathers else 0.0
-        setup = w.score_bytes / bandwidth + w.loss_seconds
-        return Estimate(2.0 * w.score_bytes, setup, w.round_seconds + epoch)
-
     def stats(
         self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
     ) -> ScoresState:
         X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
-        rows = max(_PIECE_BYTES // (m * int(X.dtype.itemsize)) // 64, 1) * 64  # as BLAS likes
+        rows = max(_PIECE_BYTES // (m * X.dtype.itemsize) // 64, 1) * 64  # as BLAS likes
         rows = min(rows, ROWS_IN_BLOCK)
         pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, rows, centre)
-        y, weights = split_targets(self.loss_on_scores, shard, self.weighted)
+        y, weights = self.targets_and_weights(shard)
         S, R, nothing = np.empty((n, m), X.dtype), np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
         rest = np.zeros(n, X.dtype), nothing, nothing, nothing
         return self.renew(ScoresState(X, pieces, y, weights, S, R, *rest), shard, W, b)
 
     def renew(
-        self,
-        state: ScoresState,
-        shard: Shard,
-        W: LowRankMatrix,
-        b: Array | None = None,
-        centre: FloatArray | None = None,
+        self, state: ScoresState, shard: Shard, W: LowRankMatrix, b: Array | None = None
     ) -> ScoresState:
         s, dtype, (d, m) = state, state.S.dtype, W.shape
         s.ahead = s.expected = np.zeros(m, dtype)
@@ -99,14 +93,15 @@ class ImplicitTask(Representation[ScoresState]):
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
         state.b = _cast(b, state)
-        nothing = np.zeros(sum(state.S.shape), state.S.dtype)
-        return self._advance(state, 1.0, *np.split(nothing, [state.S.shape[0]]))
+        still, across = (np.zeros(size, state.S.dtype) for size in state.S.shape)
+        return self._advance(state, 1.0, still, across)
 
     def balance(self, state: ScoresState) -> FloatArray:
-        n, total = state.S.shape[0], np.zeros(state.S.shape[1])
+        (n, m), weights = state.S.shape, state.weights
+        weight, total = weights.sum(dtype=np.float64) if weights.size else n, np.zeros(m)
         for block in state.X:
             total += state.R[block.rows].sum(axis=0, dtype=np.float64)
-        return np.concatenate([[state.value, state.inner, weight_of(state.weights, n)], total])
+        return np.concatenate([[state.value, state.inner, weight], total])
 
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
@@ -168,26 +163,135 @@ class ImplicitTask(Representation[ScoresState]):
 class DenseTask(ImplicitTask):
     """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
 
-    @staticmethod
-    def estimate(w: Workload) -> Estimate:
-        passes = w.products * w.gradient_bytes * w.n_shards + 3 * w.score_bytes
-        epoch = passes / (BANDWIDTH * w.n_jobs) + w.loss_seconds + w.gradient_seconds
-        memory = 2.0 * w.score_bytes + w.gradient_bytes * w.n_shards
-        return Estimate(memory, w.gradient_seconds + w.loss_seconds, w.round_seconds + epoch)
+    matvec, rmatvec, gradient = Task.matvec, Task.rmatvec, Task.gradient  # from the state's `grad`
 
     def _residual_is_new(self, state: ScoresState) -> ScoresState:
         state.grad = super().gradient(state)
         return state
 
-    def matvec(self, state: ScoresState, V: Array) -> FloatArray:
-        return self.gradient(state) @ V
 
-    def rmatvec(self, state: ScoresState, U: Array) -> FloatArray:
-        return self.gradient(state).T @ U
+@dataclass
+class FactoredState:
+    """Features, targets and the n×r factors of one shard's scores."""
 
-    def gradient(self, state: ScoresState) -> FloatArray:
-        assert state.grad is not None  # made by every pass
-        return state.grad
+    X: RowBlocks
+    y: Array
+    weights: Array
+    scores: LowRankMatrix
+    b: FloatArray  # the intercept, which is added to every row of scores
+    known: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once computed
+
+
+class FactoredTask(Representation[FactoredState]):
+    """Scores rebuilt block by block in every product: O(n(d + rm)) time, O(nr) memory."""
+
+    def stats(
+        self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
+    ) -> FactoredState:
+        m = W.shape[1]
+        rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
+        X = RowBlocks(shard.X, rows, centre)
+        scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
+        y, weights = self.targets_and_weights(shard)
+        return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
+
+    def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
+        state.scores, state.known = state.scores.toward(self._image(state, atom), gamma), None
+        return state
+
+    def shift(self, state: FactoredState, b: Array) -> FactoredState:
+        state.b, state.known = b, None
+        return state
+
+    def balance(self, state: FactoredState) -> FloatArray:
+        (n, m), weights = state.scores.shape, state.weights
+        weight = weights.sum(dtype=np.float64) if weights.size else n
+        total = self._sum(state, (m,), lambda block, R: R.sum(axis=0, dtype=np.float64))
+        return np.concatenate([[*self._values(state), weight], total])
+
+    def matvec(self, state: FactoredState, V: Array) -> FloatArray:
+        V = V.astype(state.X.dtype)
+        shape = (state.X.shape[1], *V.shape[1:])
+        return self._sum(state, shape, lambda block, R: block.transpose_times(R @ V))
+
+    def rmatvec(self, state: FactoredState, U: Array) -> FloatArray:
+        U = U.astype(state.X.dtype)
+        shape = (state.scores.shape[1], *U.shape[1:])
+        return self._sum(state, shape, lambda block, R: R.T @ block.times(U))
+
+    def tangent(self, state: FactoredState) -> FloatArray:
+        images, right = state.scores.U, state.scores.V
+        products, transposed = np.zeros((state.X.shape[1], right.shape[1])), np.zeros(right.shape)
+        for block, R in self._evaluated(state):
+            products += block.transpose_times(R @ right)
+            transposed += R.T @ images[block.rows]
+        return np.concatenate([self._values(state), products.ravel(), transposed.ravel()])
+
+    def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
+        image = self._image(state, atom)
+        q = (atom.scale * image.u).astype(state.X.dtype)
+        slope, curvature, b = 0.0, 0.0, state.b.astype(state.X.dtype)
+        for block, S in self._blocks(state):
+            y, weights, rows = state.y[block.rows], state.weights[block.rows], q[block.rows]
+            first, second = self.loss_on_scores.along(S, y, gamma, rows, image.v, weights, b)
+            slope, curvature = slope + first, curvature + second
+        return slope, curvature
+
+    def loss(self, state: FactoredState) -> float:
+        return self._values(state)[0]
+
+    def inner(self, state: FactoredState) -> float:
+        return self._values(state)[1]
+
+    def gradient(self, state: FactoredState) -> FloatArray:
+        shape = (state.X.shape[1], state.scores.shape[1])
+        return self._sum(state, shape, lambda block, R: block.transpose_times(R))
+
+    def _image(self, state: FactoredState, atom: RankOne) -> RankOne:
+        """The atom as seen in the scores: scale · (Xu) vᵀ."""
+        return RankOne(atom.scale, state.X.times(atom.u), atom.v.astype(state.X.dtype))
+
+    def _blocks(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
+        """One block of rows after the other, with its scores, in memory that the next one takes."""
+        left, right = state.scores.U, state.scores.V.T
+        values, scratch = state.scores.s.astype(state.X.dtype), _scratch(state)
+        for block in state.X:
+            rows = left[block.rows]
+            yield block, np.matmul(rows * values, right, out=scratch[: rows.shape[0]])
+
+    def _evaluated(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
+        """The same with the residuals; after the last block, Σ ℓ and ⟨S, R⟩ are `known`."""
+        b, scratch = state.b.astype(state.X.dtype), _scratch(state)
+        still, across = (np.zeros(size, scratch.dtype) for size in scratch.shape)
+        value = inner = 0.0
+        for block, S in self._blocks(state):
+            n, y, weights = S.shape[0], state.y[block.rows], state.weights[block.rows]
+            loss, product = self.loss_on_scores.advance(
+                S, y, 1.0, still[:n], across, scratch[:n], across, np.empty(n, S.dtype), weights, b
+            )
+            value, inner = value + loss, inner + product
+            yield block, scratch[:n]
+        state.known = (value, inner)
+
+    def _values(self, state: FactoredState) -> tuple[float, float]:
+        if state.known is None:
+            for _ in self._evaluated(state):
+                pass
+        assert state.known is not None  # by the pass
+        return state.known
+
+    def _sum(self, state: FactoredState, shape: tuple[int, ...], product: Product) -> FloatArray:
+        """Σ over blocks of product(block, R), in float64."""
+        total = np.zeros(shape)
+        for block, R in self._evaluated(state):
+            total += product(block, R)
+        return total
+
+
+def _scratch(state: FactoredState) -> Array:
+    """Memory for the scores of one block, taken once in a pass: page faults cost time."""
+    first = next(iter(state.X)).rows  # the longest
+    return np.empty((first.stop - first.start, state.scores.shape[1]), state.X.dtype)
 
 
 def _cast(vector: Array, state: ScoresState) -> Array:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.data.shards import Examined
 from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
-from dfwtrace.tasks.features.factored import FactoredTask
 from dfwtrace.tasks.features.gram import GramTask
-from dfwtrace.tasks.features.implicit import DenseTask, ImplicitTask
-from dfwtrace.tasks.features.representation import Representation, own_targets
+from dfwtrace.tasks.features.implicit import DenseTask, FactoredTask, ImplicitTask
 from dfwtrace.tasks.planning import Plan, Workload, choose
-from dfwtrace.tasks.task import Objective, Task
+from dfwtrace.tasks.task import Representation, Task, own_targets
 from dfwtrace.validation import as_floating, describe
 
+_FORMS: dict[str, type[Representation[Any]]]
+_FORMS = {"gram": GramTask, "implicit": ImplicitTask, "dense": DenseTask, "factored": FactoredTask}
 
-class ScoresTask(Objective):
+
+class ScoresTask:
     """F(W) = Σ_i ℓ(x_iᵀW, y_i) for any loss ℓ on a row of scores.
 
     Parameters
@@ -31,14 +32,8 @@ class ScoresTask(Objective):
         Names of the forms that a shard can keep; see `dfwtrace.plan`.
     """
 
-    takes_scores = True
+    log_factor: float = 1.0  # as a task's
     representations: tuple[str, ...] = ("implicit", "dense", "factored")
-    _forms: ClassVar[dict[str, type[Representation[Any]]]] = {
-        "gram": GramTask,
-        "implicit": ImplicitTask,
-        "dense": DenseTask,
-        "factored": FactoredTask,
-    }
 
     def __init__(self, loss: Loss) -> None:
         if not isinstance(loss, Loss):
@@ -52,44 +47,38 @@ class ScoresTask(Objective):
         return self.loss.name
 
     def with_weights(self) -> ScoresTask:
+        """The same where the first column of y is the weight of each row."""
         other = copy(self)
         other.weighted = True
         return other
 
     def examine(self, X: Matrix, y: Array | None) -> Examined:
-        X = as_floating(X)
-        if y is None or not self.weighted:
-            targets, width = self.loss.check_targets(y)
-            return Examined(X, targets, (int(X.shape[1]), width))
-        if y[:, 0].min() < 0.0:
+        """Check rows and find the shape of W; on a cluster, some rows at a time."""
+        if y is None:
+            raise ValueError("y is missing: this task needs targets.")
+        X, own = as_floating(X), own_targets(y) if self.weighted else y
+        if self.weighted and y[:, 0].min() < 0.0:
             raise ValueError(f"sample_weight must not be negative, got {y[:, 0].min():g}.")
-        # The targets stay with their weights until a shard parts them.
-        return Examined(X, y, (int(X.shape[1]), self.loss.check_targets(own_targets(y))[1]))
-
-    def check_width(self, width: int, n_rows: int) -> None:
-        self.loss.check_width(width, n_rows)
+        targets, width = self.loss.check_targets(own)
+        # Targets stay with their weights until a shard parts them.
+        return Examined(X, y if self.weighted else targets, (int(X.shape[1]), width))
 
     def represent(self, name: str) -> Representation[Any]:
         """The task in one of its `representations`."""
-        if not isinstance(name, str) or name not in self.representations:
-            raise ValueError(
-                f"representation must be one of {', '.join(self.representations)} or auto for "
-                f"{self.name}, got {describe(name)}."
-            )
-        return self._forms[name](self.loss, self.weighted)
+        return _FORMS[name](self.loss, self.weighted)
 
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        if not isinstance(asked, str) or asked != "auto":
-            self.represent(asked)  # refuses what the task does not have
-        forms = {name: self._forms[name] for name in self.representations}
-        if intercept and workload.local:
-            forms = {name: form for name, form in forms.items() if form.centres_shards}
-        if asked != "auto" and asked not in forms:
-            raise ValueError(f"representation must not be {asked} for lmo='sva' with an intercept.")
-        estimates = {name: form.estimate for name, form in forms.items()}
-        plan = choose(estimates, workload, asked, free_memory)
+        """The form that shards hold, and why it was chosen."""
+        alone = intercept and workload.local  # every shard is centred by itself
+        forms = [n for n in self.representations if not alone or _FORMS[n].centres_shards]
+        if not isinstance(asked, str) or asked not in ("auto", *forms):
+            raise ValueError(
+                f"representation must be one of {', '.join(forms)} or auto for this run of "
+                f"{self.name}, got {describe(asked)}."
+            )
+        plan = choose(forms, workload, asked, free_memory)
         return self.represent(plan.representation), plan
 
 
@@ -134,3 +123,34 @@ class Multinomial(ScoresTask):
 
     def __init__(self, n_classes: int | None = None) -> None:
         super().__init__(MultinomialLoss(n_classes))
+
+
+#: What F is, before the form is chosen that shards hold it in.
+Objective: TypeAlias = ScoresTask | Task[Any]
+
+
+def as_task(task: object) -> Objective:
+    """The task itself; an object with the methods of a task gets the defaults of the others."""
+    if isinstance(task, ScoresTask):
+        return task
+    kind = type(task)
+    own = {name for name in dir(task) if not isinstance(task, Task) or task.supports(name)}
+    if isinstance(task, type) or not {"stats", "update"} <= own:
+        raise TypeError(
+            f"task must be an object such as LeastSquares(), or have the methods stats and update, "
+            f"got {describe(task)}."
+        )
+    lacking = {"matvec", "rmatvec"} - own
+    if len(lacking) == 1:
+        raise TypeError(f"task lacks the method {lacking.pop()!r}: products need both sides.")
+    if isinstance(task, Task):
+        return task
+    if any(vars(base).get("__slots__") for base in kind.__mro__):  # which would stay behind
+        raise TypeError("task must be a subclass of dfwtrace.Task, since its class has __slots__.")
+    try:
+        mixed = type(kind.__name__, (kind, Task), {"__reduce__": lambda self: (as_task, (task,))})
+        adopted: Task[Any] = object.__new__(mixed)
+        adopted.__dict__ = vars(task)  # the same attributes, not a copy of them
+    except TypeError as error:  # its class cannot be inherited from
+        raise TypeError(f"task must be a subclass of dfwtrace.Task: {error}.") from error
+    return adopted
