@@ -202,7 +202,8 @@ def test_zero_targets_and_zero_features_are_optimal_at_zero(form: str) -> None:
     for features, targets in ((X, 0.0 * Y), (0.0 * X, Y), (0.0 * X, 0.0 * Y)):
         case = Case("least squares", features, targets, 3.0, 0.0, np.inf)
         result = solve(case, representation=form)
-        assert (result.status, result.gap, result.W.rank) == ("optimal", 0.0, 0)
+        assert (result.status, result.W.rank) == ("optimal", 0)
+        assert result.gap <= 1e-12 * result.objective_at_zero
 
 
 @pytest.mark.parametrize("form", dt.LeastSquares.representations)

@@ -104,7 +104,60 @@ def test_sparse_features_far_from_zero_with_an_intercept(
         assert result.gap <= 0.01 * result.objective_at_zero  # and the bound is of use
 
 
+@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
+@pytest.mark.parametrize("shift", [10.0, 1e7])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_with_features_far_from_zero_keep_their_digits(
+    form: str, shift: float, dtype: type
+) -> None:
+    X, Y, weights = far_away(shift, mixed=True)
+    X = X.astype(dtype)
+    X_c, Y_c = centred(X, weights), centred(Y, weights)
+    best = value(X_c, Y_c, weights, projected_gradient(X_c, Y_c, weights, 1.0))
+    options: dict[str, Any] = {"intercept": True, "sample_weight": weights, "representation": form}
+    for data in (sp.csr_array(X), X):
+        before = data.copy()
+        result = solve("least squares", data, Y, radius=1.0, solver="accelerated", **options)
+        assert result.gap >= value(X_c, Y_c, weights, result.W.to_dense()) - best
+        assert result.relative_gap <= 1e-4
+        assert abs(data - before).max() == 0.0  # only a copy is centred
+
+
+def test_long_sums_of_sparse_rows_take_no_certificate_below_the_truth() -> None:
+    """Constant columns: every sum is rounded the same way, again and again."""
+    n, radius = 400_000, 2e6
+    rng = np.random.default_rng(0)
+    X, Y = np.tile([0.1, 0.3], (n, 1)), np.zeros((n, 1))
+    few = rng.standard_normal((n // 100, 2)) * 5e-6
+    X[: len(few)] += few
+    Y[: len(few)] = few @ [[3.0], [-1.0]] * radius * 0.2
+    Y[: len(few)] += 0.1 * rng.standard_normal((len(few), 1))
+    result = solve(
+        "least squares",
+        sp.csr_array(X),
+        Y,
+        radius=radius,
+        solver="accelerated",
+        representation="gram",
+        engine=dt.LocalEngine(4, 1),
+        tol=1e-12,
+        epochs=300,
+    )
+    weights = np.ones(n)
+    best = upper_bound(X, Y, weights, radius, [])
+    assert result.gap >= value(X, Y, weights, result.W.to_dense()) - best
+    assert result.objective - result.gap <= best
+
+
 # One huge row
+
+
+def test_a_gradient_of_zero_leaves_what_rounding_may_hide() -> None:
+    X, Y = np.array([[1e9], [1.0], [2.0], [-1.0]]), np.array([[3e8], [5.0], [-3.0], [7.0]])
+    result = solve("least squares", X, Y, radius=10.0, solver="accelerated", representation="gram")
+    F = value(X, Y, np.ones(4), result.W.to_dense())
+    assert result.status == "optimal"
+    assert result.gap >= result.certificate.rounding > abs(result.objective - F) > 0.0
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from dfwtrace._typing import Array, DType, FloatArray, Matrix
 # Rows multiplied at once. Long enough for BLAS to run at memory bandwidth; short enough that the
 # float32 partial sum of a block keeps its digits (blocks are added in float64).
 ROWS_IN_BLOCK = 2048
+_FAR = 8.0  # times their spread: rows at this distance from 0 are centred before products
 _BYTES_WORTH_SHARDS = 1 << 20  # of features, from which shards keep a second thread busy
 
 
@@ -181,6 +182,36 @@ def _filled(matrix: Matrix, data: Array, indices: Array, indptr: Array) -> Matri
     """An empty sparse matrix with its arrays set: SciPy's constructor would copy small views."""
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
     return matrix
+
+
+def subtracted(X: Matrix, centre: FloatArray) -> Matrix:
+    """X - 1cᵀ in float64; a sparse X stays sparse where c is 0."""
+    if not sp.issparse(X):
+        return X - centre
+    ones = sp.csr_array(np.ones((X.shape[0], 1)))
+    return X.astype(np.float64) - ones @ sp.csr_array(centre[None]) if centre.any() else X
+
+
+def centred_if_far(X: Matrix, centre: FloatArray | None) -> tuple[Matrix, FloatArray | None]:
+    """X and c; where the rows are far from 0, a copy X - 1cᵀ and what is left to subtract.
+
+    In the products XU - 1(cᵀU), a distance of κ times the rows' spread costs log₁₀ κ digits.
+    """
+    if centre is None or not X.shape[0]:
+        return X, centre
+    some = slice_rows(X, 0, min(X.shape[0], ROWS_IN_BLOCK))
+    values = (some.data if sp.issparse(X) else some).astype(np.float64, copy=False)
+    sums, far = np.asarray(some.sum(axis=0, dtype=np.float64)), some.shape[0] * (centre @ centre)
+    spread = float(np.vdot(values, values)) - 2.0 * float(centre @ sums) + far
+    if far <= _FAR**2 * spread:
+        return X, centre
+    if not sp.issparse(X):
+        copy = np.empty_like(X, subok=False)
+        return np.subtract(X, centre, out=copy, casting="same_kind"), None
+    # Columns that are mostly zero are not far from it.
+    stored = np.bincount(some.indices, minlength=X.shape[1])
+    moved = np.where(2 * stored > some.shape[0], centre, 0.0)
+    return subtracted(X, moved).astype(X.dtype), centre - moved
 
 
 class RowBlock(NamedTuple):

@@ -79,8 +79,6 @@ def certify(
     else:
         bound = lanczos_bound(gradient, inner, radius, seed, wanted, failure_probability, near)
         method, probability = "lanczos", failure_probability
-    if bound == 0.0:  # G = 0, to working precision: W is optimal
-        return Certificate(0.0, 0.0, 0.0, method, probability)
     rounding = precision * (radius * bound + abs(inner) + abs(scale))
     gap = require_finite(max(inner + radius * bound, 0.0) + rounding, "the duality gap")
     return Certificate(gap, bound, rounding, method, probability)

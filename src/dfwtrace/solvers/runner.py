@@ -125,7 +125,7 @@ class Runner:
                 self._history[-1]["gap"] = gap
             # Without a tolerance, a gap within its own rounding counts as none.
             tol = self._certificate.rounding if self._tol is None else self._tol
-            return here, "optimal" if gap <= tol else status
+            return here, "optimal" if gap <= tol or self._stationary() else status
         except KeyboardInterrupt:
             return self._best, "interrupted"
 
@@ -190,11 +190,15 @@ class Runner:
         gap = own if math.isnan(known) else min(own, known)
         return gap if gap < math.inf else math.nan
 
+    def _stationary(self) -> bool:
+        """Whether ∇F(W) = 0: there is no better W, whatever the rounding allows."""
+        return self._certificate is not None and self._certificate.sigma_bound == 0.0
+
     def _reached_tolerance(self) -> bool:
         if self._certificate is None or self._tol is None:
             return False
         gap = self._history[-1]["gap"]
-        if gap <= self._tol:
+        if gap <= self._tol or self._stationary():
             return True
         # A certificate costs several epochs: try again only after some more, or when it may do.
         epochs, estimate = len(self._history), self._history[-1]["gap_estimate"]

@@ -37,18 +37,20 @@ class Summary(NamedTuple):
     centre: Centre | None  # the means that features and targets were centred at
     squared_norms: FloatArray  # of the columns of X, before they were centred
     squared_norm_of_targets: float
+    longest_sum: int  # numbers added one after the other
 
     def rounding(self, W: LowRankMatrix, radius: float) -> float:
         """How far rounding in A = XᵀX and B = XᵀY may move the duality gap, but for the precision.
 
         |ΔA_ij| ≤ ε‖X_i‖‖X_j‖ and |ΔB_ik| ≤ ε‖X_i‖‖Y_k‖ for columns X_i, Y_k. With D = diag ‖X_i‖,
-        AW - B is off by at most ε‖X‖(√d ‖DW‖ + ‖Y‖), and ⟨W, G⟩ + μσ₁(G) by 2μ times that.
+        AW - B is off by at most ε‖X‖(√d ‖DW‖ + ‖Y‖), and ⟨W, G⟩ + μσ₁(G) by 2μ times that. A sum of
+        k numbers, one after the other, has ε = k/2 that of float64; the precision is 8 of these.
         """
         norms = np.sqrt(np.maximum(self.squared_norms, 0.0))
         left = norms[:, None] * (W.U * W.s)
         squared = float(np.vdot(left.T @ left, W.V.T @ W.V))
         image = np.sqrt(norms.size * max(squared, 0.0)) + np.sqrt(self.squared_norm_of_targets)
-        return float(2.0 * radius * np.linalg.norm(norms) * image)
+        return float(2.0 * radius * np.linalg.norm(norms) * image * self.longest_sum / 16.0)
 
 
 class Task(Generic[State]):

@@ -9,11 +9,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
-from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, random_folds, slice_rows
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, random_folds, slice_rows, subtracted
 from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.losses import inner_product
 from dfwtrace.tasks.task import Centre, Representation, Summary, Task, Total
+
+# Rows whose products BLAS may add at once. It adds up some 400 of them, and then these sums.
+_ROWS_OF_BLAS = 1 << 18
+# Numbers that BLAS, or SciPy for sparse rows, adds one after the other, blocks of rows included.
+_LONGEST_SUM = {False: 1024, True: 2 * ROWS_IN_BLOCK}
 
 
 class Moments:
@@ -53,23 +58,25 @@ class Moments:
             Y, weights = Y[:, 1:], Y[:, 0]
         d, m = X.shape[1] + (centre is not None), Y.shape[1]
         moments = cls(np.zeros(d * (d + m) + 2), (d, m))
-        # Rows that must be changed are taken in blocks, so that no copy of all of them is made.
-        as_is = centre is None and not weighted
+        # Rows that must be changed are taken in blocks, so that no copy of all of them is made, and
+        # sparse ones too: SciPy adds row by row, and sums that are too long lose digits. BLAS adds
+        # in blocks by itself.
+        as_is = centre is None and not weighted and not sp.issparse(X)
         whole = as_is and X.dtype == np.float64 and Y.dtype == np.float64
-        rows = max(shard.n_rows, 1) if whole else ROWS_IN_BLOCK
+        rows = _ROWS_OF_BLAS if whole else ROWS_IN_BLOCK
         for start in range(0, shard.n_rows, rows):
             stop = min(start + rows, shard.n_rows)
             block = slice_rows(X, start, stop), Y[start:stop]
             if centre is not None:
                 block = _centred(*block, centre)
-            moments._add(*block, weights[start:stop], only=whole)
+            moments._add(*block, weights[start:stop], only=whole and shard.n_rows <= rows)
         moments.packed[-1] = weights.sum() if weighted else shard.n_rows
         return moments
 
     def _add(self, X: Matrix, Y: Array, weights: Array, only: bool) -> None:
         X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
         sparse, scale = sp.issparse(X), weights[:, None] if weights.size else None
-        if only and not sparse:  # straight to where they belong
+        if only:  # straight to where they belong
             np.matmul(X.T, X, out=self.A)
             np.matmul(X.T, Y, out=self.B)
         else:
@@ -99,12 +106,9 @@ class Moments:
 def _centred(X: Matrix, Y: Array, centre: Array) -> tuple[Matrix, Array]:
     """[X - x₀, 1] and Y - y₀; entries of a sparse X change where x₀ is not 0."""
     d, ones = X.shape[1], np.ones((X.shape[0], 1))
-    if not sp.issparse(X):
-        return np.hstack([X - centre[:d], ones]), Y - centre[d:]
-    X = X.astype(np.float64)
-    if centre[:d].any():
-        X = X - sp.csr_array(ones) @ sp.csr_array(centre[None, :d])
-    return sp.hstack([X, sp.csr_array(ones)], format="csr"), Y - centre[d:]
+    X = subtracted(X, centre[:d])
+    joined = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
+    return joined, Y - centre[d:]
 
 
 @dataclass
@@ -196,9 +200,9 @@ class GramTask(Representation[GramState]):
         """The moments of all rows; where shards stay, only what bounds the rounding error."""
         if local:
             norms = total("squared_norms")
-            return Summary(None, None, norms[:-1], float(norms[-1]))
+            return Summary(None, None, norms[:-1], float(norms[-1]), _LONGEST_SUM[sparse])
         near = self._near_means(total, shape, sparse) if centred else ()
-        return _summary(total("moments", *near), near, shape)
+        return _summary(total("moments", *near), near, shape, sparse)
 
     def summarise_folds(
         self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, cut: Any
@@ -206,7 +210,7 @@ class GramTask(Representation[GramState]):
         """The moments of each fold: all folds and all radii together take one pass."""
         near = self._near_means(total, shape, sparse) if centred else ()
         packed = total("fold_moments", *cut, *near).reshape(cut[0] + 1, -1)
-        return FoldSums(self, packed, near, shape)
+        return FoldSums(self, packed, near, shape, sparse)
 
     def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> tuple[FloatArray]:
         """The means of features and targets: moments about them lose no digits.
@@ -286,11 +290,12 @@ class FoldSums(NamedTuple):
     packed: FloatArray
     near: tuple[FloatArray, ...]  # the centre of the moments, if they have one
     shape: tuple[int, int]
+    sparse: bool
 
     def summary(self, without: int | None = None) -> Summary:
         """All rows, or those outside one fold."""
         kept = np.arange(len(self.packed)) != (-1 if without is None else without)
-        return _summary(self.packed[kept].sum(axis=0), self.near, self.shape)
+        return _summary(self.packed[kept].sum(axis=0), self.near, self.shape, self.sparse)
 
     def mean_loss(self, fold: int, W: LowRankMatrix, b: FloatArray | None) -> float:
         """The loss of a row of the fold, on average."""
@@ -305,11 +310,13 @@ class FoldSums(NamedTuple):
         return self.task.loss(self.task.stats(held_out, W)) / (held_out.weight or 1.0)
 
 
-def _summary(packed: FloatArray, near: tuple[FloatArray, ...], shape: tuple[int, int]) -> Summary:
+def _summary(
+    packed: FloatArray, near: tuple[FloatArray, ...], shape: tuple[int, int], sparse: bool
+) -> Summary:
     d, m = shape
     moments = Moments(packed, (d + len(near), m))
-    norms = np.diag(moments.A)[:d].copy(), 2.0 * moments.half_norm
+    known = np.diag(moments.A)[:d].copy(), 2.0 * moments.half_norm, _LONGEST_SUM[sparse]
     if not near:
-        return Summary(moments, None, *norms)
+        return Summary(moments, None, *known)
     about, means = moments.about_means()
-    return Summary(about, Centre(near[0][:d] + means.x, near[0][d:] + means.y), *norms)
+    return Summary(about, Centre(near[0][:d] + means.x, near[0][d:] + means.y), *known)

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlock, RowBlocks, Shard
+from dfwtrace.data.shards import ROWS_IN_BLOCK, RowBlock, RowBlocks, Shard, centred_if_far
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.task import Representation, Task
 
@@ -58,10 +58,11 @@ class ImplicitTask(Representation[ScoresState]):
     def stats(
         self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
     ) -> ScoresState:
-        X, (n, m) = RowBlocks(shard.X, centre=centre), (shard.n_rows, W.shape[1])
+        features, centre = centred_if_far(shard.X, centre)
+        X, (n, m) = RowBlocks(features, centre=centre), (shard.n_rows, W.shape[1])
         rows = max(_PIECE_BYTES // (m * X.dtype.itemsize) // 64, 1) * 64  # as BLAS likes
         rows = min(rows, ROWS_IN_BLOCK)
-        pieces = X if sp.issparse(shard.X) else RowBlocks(shard.X, rows, centre)
+        pieces = X if sp.issparse(features) else RowBlocks(features, rows, centre)
         y, weights = self.targets_and_weights(shard)
         S, R, nothing = np.empty((n, m), X.dtype), np.empty((n, m), X.dtype), np.zeros(m, X.dtype)
         rest = np.zeros(n, X.dtype), nothing, nothing, nothing
@@ -190,7 +191,8 @@ class FactoredTask(Representation[FactoredState]):
     ) -> FactoredState:
         m = W.shape[1]
         rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
-        X = RowBlocks(shard.X, rows, centre)
+        features, centre = centred_if_far(shard.X, centre)
+        X = RowBlocks(features, rows, centre)
         scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
         y, weights = self.targets_and_weights(shard)
         return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
