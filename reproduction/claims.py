@@ -62,7 +62,7 @@ def claim(claims: list[Claim], reason: str, kind: Kind = "paper") -> Callable[[J
     return add
 
 
-def tallies(claims: Sequence[Claim]) -> dict[str, str]:
+def counts(claims: Sequence[Claim]) -> dict[str, str]:
     """Return how many claims of each kind hold, in words."""
     made = {}
     for kind, name in KINDS.items():

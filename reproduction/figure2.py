@@ -33,7 +33,7 @@ _SIZES: dict[Scale, tuple[int, int, int, int]] = {
     "small": (10_000, 200, 120, 8),
     "paper": (100_000, 1000, 110, 24),
 }
-#: Test errors are computed in every so many epochs.
+#: Test errors are computed every this number of epochs.
 _EVERY: dict[Scale, int] = {"toy": 2, "small": 5, "paper": 10}
 _DENSE = "DFW-2 (dense)"
 

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dfwtrace import plotting
-from reproduction.claims import KINDS, Claim, tallies
+from reproduction.claims import KINDS, Claim, counts
 from reproduction.rows import Row, write
 
 _INCHES = (5.4, 3.3)
@@ -81,9 +81,9 @@ def write_results(folder: Path, found: Sequence[Part], rows: Sequence[Row], scal
     page = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     ).get_template("page.html.jinja")
-    summary = tallies([claim for part in found for claim in part.claims])
+    summary = counts([claim for part in found for claim in part.claims])
     text = page.render(
-        parts=found, scale=scale, row_count=len(rows), tallies=summary, places=places(rows)
+        parts=found, scale=scale, row_count=len(rows), counts=summary, places=places(rows)
     )
     write(folder / "report.html", text)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests, in three processes side by side: those of Spark wait more than they compute. One of the
 # three ends long before the others, and goes on with a part of the tests that need no Spark.
-# tools/test.sh coverage also tells what they cover, which takes twice as long.
+# tools/test.sh coverage also reports what they cover, which takes twice as long.
 cd "$(dirname "$0")/.." || exit 1
 python=.venv/bin/python
 # Without a Java the Spark tests are left out, and what they cover cannot be asked for.

@@ -2,10 +2,10 @@
 
 import warnings
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
     from dfwtrace import datasets, lmo, losses, plotting, report
     from dfwtrace.api import path, plan, solve
     from dfwtrace.data.shards import Shard
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dfwtrace.solvers.steps import Harmonic, LineSearch
     from dfwtrace.tasks import LeastSquares, Multinomial, ScoresTask, Task
     from dfwtrace.tasks.planning import Plan
-
-__version__ = version("dfwtrace")
 
 # fmt: off
 __all__ = [
@@ -73,6 +71,8 @@ def __getattr__(name: str) -> object:
         return import_module("dfwtrace.plotting")
     if name not in __all__:
         raise AttributeError(f"module 'dfwtrace' has no attribute {name!r}.")
+    if name == "__version__":  # only here: it takes time
+        return import_module("importlib.metadata").version("dfwtrace")
     if name not in _HOME_OF:
         return import_module(f"dfwtrace.{name}")
     globals()[name] = value = getattr(import_module(f"dfwtrace.{_HOME_OF[name]}"), name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from safetensors.numpy import load_file
 from sklearn.base import is_classifier
 
 import dfwtrace as dt
+from dfwtrace.files.container import read_container
 
 FOLDER = Path(__file__).parent / "written-by-0.1.0.dev0"
 MODELS = sorted(path.stem for path in FOLDER.glob("*.safetensors"))
@@ -72,3 +75,10 @@ def test_a_checkpoint_names_the_version_that_wrote_it(name: str) -> None:
     assert message.startswith(f"{path} was written by dfwtrace 0.1.0.dev0 ")
     assert message.endswith("; start again without it or use that version.")
     assert path.read_bytes() == before
+
+
+def test_the_former_module_of_containers_still_works() -> None:
+    sys.modules.pop("dfwtrace.io.container", None)
+    with pytest.warns(DeprecationWarning, match=r"use dfwtrace\.files\.container\.$"):
+        former = import_module("dfwtrace.io.container")
+    assert former.read_container is read_container

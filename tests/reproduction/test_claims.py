@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from reproduction.claims import Claim, tallies
+from reproduction.claims import Claim, counts
 from reproduction.methods import COMPARED, SHOWN
 from reproduction.rows import Row
 
@@ -363,7 +363,7 @@ def test_claims_are_counted_apart_by_whose_they_are() -> None:
         return Claim("", lambda rows: ("", True), kind=kind, holds=holds)
 
     claims = [judged("paper", True), judged("paper", False), judged("paper", None)]
-    assert tallies([*claims, judged("beyond", True)]) == {
+    assert counts([*claims, judged("beyond", True)]) == {
         "the paper's": "1 of 2 hold, 1 not measured",
         "beyond the paper": "1 of 1 hold",
     }

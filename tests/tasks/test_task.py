@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -218,16 +218,6 @@ class OtherSided(Bare):
         return state["grad"].T @ U
 
 
-class Final(Bare):
-    """A class that nothing can be derived from, as those of some compiled modules."""
-
-    def __init_subclass__(cls) -> None:
-        raise TypeError("type 'Final' is not an acceptable base type")
-
-
-FINAL = Final()
-
-
 class OnlyStats:
     stats = Bare.stats
 
@@ -240,13 +230,47 @@ class OneSidedTask(OneSided, dt.Task[Any]):
     pass
 
 
-class SomeSlots(Bare):
+class Slots(Bare):
     __slots__ = ("shift",)
 
+    def __init__(self) -> None:
+        self.shift = 1.0
 
-class OnlySlots:
-    __slots__ = ("shift",)
-    stats, update = Bare.stats, Bare.update
+
+class Named(NamedTuple):
+    shift: float = 1.0
+    stats, update = Bare().stats, Bare().update  # type: ignore[misc]
+
+
+class Final(Bare):
+    """A class that nothing can be derived from, as those of some compiled modules."""
+
+    def __init_subclass__(cls) -> None:
+        raise TypeError("type 'Final' is not an acceptable base type")
+
+
+class Proxy:
+    """Forwards every attribute."""
+
+    def __init__(self) -> None:
+        self.__dict__["task"] = Bare()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.task, name)
+
+
+NAMESPACE = SimpleNamespace(stats=Bare().stats, update=Bare().update)
+
+
+@pytest.mark.parametrize(
+    "task", [Slots(), Named(), Final(), Proxy(), NAMESPACE], ids=lambda task: type(task).__name__
+)
+def test_any_object_with_the_methods_is_a_task(task: Any) -> None:
+    expected, found = run(Bare(), step="harmonic")[1], run(task, step="harmonic")[1]
+    assert len(found) == 10
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +284,6 @@ class OnlySlots:
         (OneSidedTask(), "lacks the method 'rmatvec'"),
         (Bare, "must be an object such as LeastSquares()"),
         (FullTask, "must be an object such as LeastSquares()"),
-        (OnlySlots(), "must be a subclass of dfwtrace.Task, since its class has __slots__"),
-        (SomeSlots(), "must be a subclass of dfwtrace.Task, since its class has __slots__"),
-        (FINAL, "must be a subclass of dfwtrace.Task: type 'Final' is not"),
         ("least squares", "'least squares'"),
         (None, "None"),
     ],

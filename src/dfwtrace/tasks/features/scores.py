@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -129,28 +130,35 @@ class Multinomial(ScoresTask):
 Objective: TypeAlias = ScoresTask | Task[Any]
 
 
+class _Adopted(Task[Any]):
+    """A task by an object that only has its methods; the others have their defaults."""
+
+    def __init__(self, task: object) -> None:
+        self._task = task
+        for name in vars(Task):
+            if not name.startswith("_") and name != "identity":
+                with suppress(AttributeError):
+                    setattr(self, name, getattr(task, name))
+
+    def __reduce__(self) -> tuple[type[_Adopted], tuple[object]]:
+        return _Adopted, (self._task,)
+
+    @property
+    def identity(self) -> object:
+        return self._task
+
+
 def as_task(task: object) -> Objective:
     """The task itself; an object with the methods of a task gets the defaults of the others."""
     if isinstance(task, ScoresTask):
         return task
-    kind = type(task)
-    own = {name for name in dir(task) if not isinstance(task, Task) or task.supports(name)}
-    if isinstance(task, type) or not {"stats", "update"} <= own:
+    adopted = task if isinstance(task, Task) else _Adopted(task)
+    if isinstance(task, type) or not (adopted.supports("stats") and adopted.supports("update")):
         raise TypeError(
             f"task must be an object such as LeastSquares(), or have the methods stats and update, "
             f"got {describe(task)}."
         )
-    lacking = {"matvec", "rmatvec"} - own
+    lacking = [name for name in ("matvec", "rmatvec") if not adopted.supports(name)]
     if len(lacking) == 1:
-        raise TypeError(f"task lacks the method {lacking.pop()!r}: products need both sides.")
-    if isinstance(task, Task):
-        return task
-    if any(vars(base).get("__slots__") for base in kind.__mro__):  # which would stay behind
-        raise TypeError("task must be a subclass of dfwtrace.Task, since its class has __slots__.")
-    try:
-        mixed = type(kind.__name__, (kind, Task), {"__reduce__": lambda self: (as_task, (task,))})
-        adopted: Task[Any] = object.__new__(mixed)
-        adopted.__dict__ = vars(task)  # the same attributes, not a copy of them
-    except TypeError as error:  # its class cannot be inherited from
-        raise TypeError(f"task must be a subclass of dfwtrace.Task: {error}.") from error
+        raise TypeError(f"task lacks the method {lacking[0]!r}: products need both sides.")
     return adopted

@@ -1,0 +1,1 @@
+"""Deprecated: data files are read by `dfwtrace.data`, others by `dfwtrace.files`."""
