@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from tests.engines.spark.runs import as_they_are, assert_same_shards
 
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
-from dfwtrace.engines.spark import packing
 from dfwtrace.engines.spark.packing import assemble, keys_for, shuffled, survey
 
 if TYPE_CHECKING:
@@ -127,14 +126,6 @@ def test_rows_that_change_between_two_looks_are_noticed(spark: SparkSession, tmp
         PythonException, match=r"RowsChangedError: .* had 6 rows and now has 5: pers"
     ):
         through_spark(changing, 2, 2)
-
-
-def test_keys_are_sought_until_all_are_found(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = keys_for(spark, 64)
-    monkeypatch.setattr(packing, "_SPARE_DRAWS", -2.0)
-    assert keys_for(spark, 64) == expected
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 64, 4096])

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dfwtrace.data.shards import ArrayRows, Examine, Shard, shard_bounds, split_rows
+from dfwtrace.engines.base import Engine
 from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
 from dfwtrace.engines.resident.wire import NextFrame, receive_shards, shard_payloads
 from dfwtrace.engines.resident.worker import serve
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Load = Callable[[int, "Iterator[pa.RecordBatch]", NextFrame], list[Shard]]
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Logical shards on the executors of a Spark cluster, held by workers that stay.
 
     One barrier job runs for as long as the run does. Its tasks build their states once, then answer
@@ -110,13 +111,11 @@ class SparkEngine:
 
     @property
     def n_jobs(self) -> int:
-        """Processors at work, for the estimate of times."""
         return self.cluster.processors(self.n_workers or self.n_shards)
 
     def survey(
         self, frame: DataFrame, features: object, label: object, examine: Examine
     ) -> FrameRows:
-        """Check and measure the rows of a DataFrame where they are."""
         self._choose_workers()  # what is refused is refused before all rows are read
         return survey(frame, features, label, examine, self.cluster.collect)
 

@@ -16,6 +16,7 @@ from dfwtrace.engines.base import (
     Args,
     Call,
     Cost,
+    Engine,
     RecoveringWorkers,
     WorkersLostError,
     check_same_rows,
@@ -39,7 +40,7 @@ Sent = TypeVar("Sent")
 _CHUNK_BYTES = 8 << 20
 
 
-class SparkMapReduceEngine:
+class SparkMapReduceEngine(Engine):
     """Logical shards in an RDD; a round is one Spark job: broadcast, map, and add up along a tree.
 
     For clusters that forbid barrier jobs, or sockets between driver and executors; elsewhere
@@ -88,13 +89,11 @@ class SparkMapReduceEngine:
 
     @property
     def n_jobs(self) -> int:
-        """Processors at work, for the estimate of times."""
         return self.cluster.processors(self.n_shards)
 
     def survey(
         self, frame: DataFrame, features: object, label: object, examine: Examine
     ) -> FrameRows:
-        """Check and measure the rows of a DataFrame where they are."""
         self.cluster.check_alive()
         return survey(frame, features, label, examine, self.cluster.collect)
 
