@@ -25,6 +25,7 @@ from dfwtrace.data.shards import (
     Shard,
     Targets,
     compressed_rows,
+    shard_bounds,
     slice_rows,
 )
 from dfwtrace.engines.base import RowsChangedError
@@ -159,17 +160,24 @@ def survey_batches(
     return found
 
 
-def shuffled(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[int]) -> DataFrame:
-    """All rows of a DataFrame as bytes: partition i has the range i of rows, by `keys_for`."""
-    there = replace(rows, frame=None)
-    ends = np.array([stop for _, stop in bounds], np.int64)
-    group_keys = np.array(keys, np.int32)
+def shuffled(
+    rows: FrameRows, n_shards: int, n_groups: int, collect: Collect = lambda frame: frame.collect()
+) -> tuple[DataFrame, Callable[..., list[Shard]]]:
+    """A DataFrame with a partition for each group of shards, and what makes them of it there."""
+    frame, there = rows.frame, replace(rows, frame=None)
+    assert frame is not None
+    bounds, groups = shard_bounds(rows.facts.n_rows, n_shards), shard_bounds(n_shards, n_groups)
+    ends = np.array([bounds[last - 1][1] for _, last in groups], np.int64)
+    keys = np.array(keys_for(frame.sparkSession, n_groups, collect), np.int32)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pack_batches(batches, there, ends, group_keys, task_context().partitionId())
+        return pack_batches(batches, there, ends, keys, task_context().partitionId())
 
-    assert rows.frame is not None
-    return rows.frame.mapInArrow(task, PACKED_SCHEMA).repartition(len(keys), "key")
+    def load(group: int, batches: Iterable[pa.RecordBatch], *_: object) -> list[Shard]:
+        first, last = groups[group]
+        return assemble(batches, there.facts, bounds[first:last], first)
+
+    return frame.mapInArrow(task, PACKED_SCHEMA).repartition(n_groups, "key"), load
 
 
 def keys_for(
