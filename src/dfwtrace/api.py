@@ -328,7 +328,7 @@ def _problem(
         )
     if engine is None:
         engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
-    if isinstance(engine, type) or not callable(getattr(engine, "start", None)):
+    if not isinstance(engine, Engine):
         raise TypeError(f"engine must be an object such as LocalEngine(), got {describe(engine)}.")
     rows = _frame_rows(task, engine, *data) if is_frame(X) else _array_rows(task, *data)
     facts: Facts = rows.facts
@@ -336,8 +336,7 @@ def _problem(
         task.loss.check_width(facts.shape[1], facts.n_rows)
     sizes = facts.n_rows, *facts.shape, facts.stored, facts.sparse, int(facts.dtype.itemsize)
     effort = epochs, solver.mean_products(epochs), solver.gathers, solver.local
-    n_jobs = int(getattr(engine, "n_jobs", 1))
-    workload = Workload(*sizes, *effort, engine.n_shards, n_jobs, solver.columns)
+    workload = Workload(*sizes, *effort, engine.n_shards, engine.n_jobs, solver.columns)
     free = free_memory() if isinstance(engine, LocalEngine) else None  # a cluster's is not known
     form, plan = task.plan(workload, representation, free, bool(intercept))
     _log.info("representation %s", plan)
@@ -361,12 +360,6 @@ def _array_rows(
 def _frame_rows(
     task: Objective, engine: Engine, X: Data, y: Data, features: _Names, label: _Names, weight: Data
 ) -> Data:
-    survey = getattr(engine, "survey", None)
-    if survey is None:
-        raise TypeError(
-            "engine must be one for Spark, such as SparkEngine(spark), where X is a DataFrame, "
-            f"got {describe(engine)}."
-        )
     if y is not None:
         raise TypeError("y must be None where X is a DataFrame: label names the column.")
     if label is None and isinstance(task, ScoresTask):
@@ -379,7 +372,7 @@ def _frame_rows(
             )
         # Weights travel as the first column of the targets.
         label = [weight, *([label] if isinstance(label, str) else label or ())]
-    return survey(X, features, label, task.examine)
+    return engine.survey(X, features, label, task.examine)
 
 
 def _check_methods(problem: Problem, solver: Solver, tol: float | None) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from dfwtrace._typing import Array, FloatArray, Memory
+from dfwtrace._typing import Array, Data, FloatArray, Memory
+from dfwtrace.data.shards import Examine
 from dfwtrace.engines.tree import Node, TreeSum
+from dfwtrace.validation import describe
 
 Outcome = TypeVar("Outcome")
 #: Arguments of a round, which every shard is given.
@@ -201,14 +203,25 @@ class Workers(ABC):
         self.rounds.append(Round(self._epoch, self._for_oracle, method, numbers, self.cost))
 
 
-class Engine(Protocol):
-    """A place where shards can live."""
+class Engine(ABC):
+    """A place where shards can live: `n_shards` of them, on `n_jobs` processors."""
+
+    n_shards: int
 
     @property
-    def n_shards(self) -> int:
-        """Number of logical shards that the rows are cut into."""
+    def n_jobs(self) -> int:
+        """Processors at work, for the estimate of times."""
+        return 1
 
-    def start(self, program: object, rows: Any) -> Workers:
+    def survey(self, frame: Data, features: object, label: object, examine: Examine) -> Data:
+        """Check and measure the rows of a DataFrame where they are."""
+        raise TypeError(
+            "engine must be one for Spark, such as SparkEngine(spark), where X is a DataFrame, "
+            f"got {describe(self)}."
+        )
+
+    @abstractmethod
+    def start(self, program: object, rows: Data) -> Workers:
         """Cut the rows (`ArrayRows`, or what the engine's own `survey` returned) into shards."""
 
 

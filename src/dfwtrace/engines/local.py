@@ -17,7 +17,7 @@ import scipy.linalg  # noqa: F401  # brings a BLAS of its own, which a limit set
 import threadpoolctl
 
 from dfwtrace.data.shards import ArrayRows, split_rows
-from dfwtrace.engines.base import Args, Cost, Workers
+from dfwtrace.engines.base import Args, Cost, Engine, Workers
 from dfwtrace.engines.tree import Node, TreeSum
 from dfwtrace.validation import check_count
 
@@ -29,7 +29,7 @@ _holders = 0
 _limits: threadpoolctl.threadpool_limits | None = None
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Logical shards in this process, worked on by threads.
 
     The same `n_shards` gives the same bits for every `n_jobs`: inside a shard everything runs on
@@ -48,6 +48,8 @@ class LocalEngine:
     >>> dt.LocalEngine(n_shards=4, n_jobs=1)
     LocalEngine(n_shards=4, n_jobs=1)
     """
+
+    n_jobs = 1
 
     def __init__(self, n_shards: int = 8, n_jobs: int | None = None) -> None:
         self.n_shards = check_count("n_shards", n_shards, 1)

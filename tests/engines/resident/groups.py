@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dfwtrace.data.shards import Shard, shard_bounds, split_rows
-from dfwtrace.engines.base import WorkersLostError
+from dfwtrace.engines.base import Engine, WorkersLostError
 from dfwtrace.engines.resident import worker
 from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
 from dfwtrace.engines.resident.wire import Frame, receive_shards, shard_payloads
@@ -142,7 +142,7 @@ class NoJob:
 
 
 @dataclass
-class GroupEngine:
+class GroupEngine(Engine):
     """An engine whose workers are threads or processes; all that it has launched is kept."""
 
     n_shards: int = 4

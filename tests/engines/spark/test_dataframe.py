@@ -89,10 +89,11 @@ def test_columns_are_called_by_their_names() -> None:
     assert called == ["column 'a'", "columns 'a' to 'b'", "columns 'a' to 'c'"]
 
 
-def test_features_and_label_may_be_the_same_column() -> None:
-    reading = choose_columns(schema_of(x=ArrayType(DoubleType())), "x", "x")
-    X, y = reading.read(batch_of(x=lists([[1.0, 2.0]])))
-    assert reading.positions == (0,)
+def test_features_and_label_may_be_the_same_column(spark: Any) -> None:
+    frame = spark.createDataFrame([([1.0, 2.0],)], "x array<double>")
+    reading = choose_columns(frame.schema, "x", "x")
+    (batch,) = reading.select(frame).toArrow().to_batches()
+    X, y = reading.read(batch)
     assert np.array_equal(X, [[1.0, 2.0]])
     assert np.array_equal(y, X)
 
@@ -204,8 +205,8 @@ def test_columns_side_by_side_take_the_type_that_holds_them_all(
     }
     columns = [np.array([1, 0, 1], kind) for kind in kinds]
     schema = schema_of(a=spark[kinds[0]], b=spark[kinds[1]])
-    batch = batch_of(a=pa.array(columns[0]), b=pa.array(columns[1]))
-    X, y = choose_columns(schema, ["b", "a"], ["a"]).read(batch)
+    a, b = map(pa.array, columns)
+    X, y = choose_columns(schema, ["b", "a"], ["a"]).read(pa.record_batch([b, a, a], [*"xyz"]))
     assert same(X, np.column_stack(columns[::-1]).astype(dtype))
     assert X.flags.c_contiguous
     assert y is not None

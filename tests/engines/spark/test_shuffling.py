@@ -12,9 +12,8 @@ import pytest
 import scipy.sparse as sp
 from tests.engines.spark.runs import as_they_are, assert_same_shards
 
-from dfwtrace.data.shards import Shard, shard_bounds, split_rows
-from dfwtrace.engines.spark import packing
-from dfwtrace.engines.spark.packing import assemble, keys_for, shuffled, survey
+from dfwtrace.data.shards import Shard, split_rows
+from dfwtrace.engines.spark.packing import keys_for, shuffled, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,10 +31,7 @@ def as_partitions(spark: SparkSession, X: Any, y: Any, sizes: list[int]) -> Data
 def through_spark(frame: DataFrame, n_groups: int, n_shards: int) -> list[Shard]:
     """The shards that n_groups tasks make of a DataFrame, group i in partition i."""
     rows = survey(frame, "x", "y", as_they_are)
-    bounds = shard_bounds(rows.facts.n_rows, n_shards)
-    ranges = shard_bounds(n_shards, n_groups)
-    groups = [(bounds[a][0], bounds[b - 1][1]) for a, b in ranges]
-    facts = rows.facts
+    sent, load = shuffled(rows, n_shards, n_groups)
 
     def task(batches: Iterator[Any]) -> Iterator[Any]:
         import pickle
@@ -45,12 +41,9 @@ def through_spark(frame: DataFrame, n_groups: int, n_shards: int) -> list[Shard]
         context = TaskContext.get()
         assert context is not None
         group = context.partitionId()
-        first, last = ranges[group]
-        shards = assemble(batches, facts, bounds[first:last], first)
+        shards = load(group, batches)
         yield pa.record_batch({"group": [group], "shards": [pickle.dumps(shards)]})
 
-    keys = keys_for(frame.sparkSession, n_groups)
-    sent = shuffled(rows, groups, keys)
     found = sent.mapInArrow(task, "group long, shards binary").collect()
     return unpickled(sorted((row["group"], bytes(row["shards"])) for row in found), n_groups)
 
@@ -127,14 +120,6 @@ def test_rows_that_change_between_two_looks_are_noticed(spark: SparkSession, tmp
         PythonException, match=r"RowsChangedError: .* had 6 rows and now has 5: pers"
     ):
         through_spark(changing, 2, 2)
-
-
-def test_keys_are_sought_until_all_are_found(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = keys_for(spark, 64)
-    monkeypatch.setattr(packing, "_SPARE_DRAWS", -2.0)
-    assert keys_for(spark, 64) == expected
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 64, 4096])

@@ -285,4 +285,4 @@ def test_rows_are_counted_in_the_order_of_collect(spark: SparkSession) -> None:
 
     found = rows.frame.mapInArrow(places, "place long, x double").toPandas().sort_values("place")
     assert found["place"].tolist() == list(range(facts.n_rows))
-    assert found["x"].tolist() == rows.frame.toPandas()["c1"].tolist()
+    assert found["x"].tolist() == rows.frame.toPandas()["c0"].tolist()

@@ -118,8 +118,8 @@ def _receive(sock: socket.socket, deadline: float) -> bytes:
     return received
 
 
-def connect(host: str, port: int, secret: bytes, timeout: float, advice: str) -> socket.socket:
-    """Call a listener until it answers; `advice` is for the error after `timeout` seconds."""
+def connect(host: str, port: int, secret: bytes, timeout: float) -> socket.socket:
+    """Call a listener until it answers, for `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -136,7 +136,9 @@ def connect(host: str, port: int, secret: bytes, timeout: float, advice: str) ->
         except OSError as error:
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"no way from {socket.gethostname()} to {host}:{port} ({error}): {advice}."
+                    f"no way from {socket.gethostname()} to {host}:{port} ({error}): executors "
+                    "must reach the driver (settings host, bind and port), and each other on any "
+                    "port where there are more workers than fan_in."
                 ) from error
             time.sleep(_RETRY_SECONDS)
 

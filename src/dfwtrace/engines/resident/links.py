@@ -80,13 +80,13 @@ class Links:
             timeout = min(timeout, _POLL)
         for key, events in self._selector.select(timeout):
             member, reader = key.data
-            if reader is member.control:
-                self._hear(member)
-                continue
             if events & selectors.EVENT_WRITE:
                 self._push(member)
             if events & selectors.EVENT_READ and (frame := self._read(member, reader)) is not None:
-                replies.append((member, frame))
+                if reader is member.link:
+                    replies.append((member, frame))
+                else:
+                    self._hear(member, frame)
         now = time.monotonic()
         if self._symptom is not None and now > self._symptom[0]:
             raise self._symptom[1]
@@ -126,33 +126,29 @@ class Links:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if member.unsent else 0)
         self._selector.modify(member.link.sock, events, (member, member.link))
 
-    def _read(self, member: Member, link: FrameReader) -> Frame | None:
+    def _read(self, member: Member, reader: FrameReader) -> Frame | None:
         try:
-            frame = link.read()
+            frame = reader.read()
             # A header, most often with all of its payload behind it.
-            return link.read(socket.MSG_DONTWAIT) if frame is None else frame
+            frame = reader.read(socket.MSG_DONTWAIT) if frame is None else frame
         except BlockingIOError:
-            return None
+            frame = None
         except (OSError, ProtocolError) as error:
-            self._lose(member, link, error)
+            self._lose(member, reader, error)
             return None
-
-    def _lose(self, member: Member, link: FrameReader, error: Exception) -> None:
-        with suppress(KeyError):  # lost before
-            self._selector.unregister(link.sock)
-        self._suspect(f"{member.where} is gone: {error}")
-
-    def _hear(self, member: Member) -> None:
-        try:
-            frame = member.control.read()
-        except (OSError, ProtocolError) as error:
-            self._selector.unregister(member.control.sock)
-            if not member.cut_off:
-                raise WorkersLostError(f"{member.where} is gone: {error}") from None
-            return
         member.heard = time.monotonic()
-        if frame is None:
-            return
+        return frame
+
+    def _lose(self, member: Member, reader: FrameReader, error: Exception) -> None:
+        with suppress(KeyError):  # lost before
+            self._selector.unregister(reader.sock)
+        what = f"{member.where} is gone: {error}"
+        if reader is member.link:
+            self._suspect(what)
+        elif not member.cut_off:
+            raise WorkersLostError(what)
+
+    def _hear(self, member: Member, frame: Frame) -> None:
         try:
             self._take_in(member, frame)
         except (ProtocolError, ValueError, TypeError, IndexError, OverflowError) as error:

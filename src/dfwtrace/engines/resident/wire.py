@@ -245,12 +245,9 @@ def shard_payloads(shards: list[Shard], largest_message: int) -> Iterator[list[V
         yield [shard.index, int(X.shape[1]), len(parts)]
         for name, array in parts.items():
             yield [name, array.dtype.str, *array.shape]
-            at_once = max(1, most // max(1, array[:1].nbytes))
-            for start in range(0, array.shape[0] if array.size else 0, at_once):
-                rows = np.ascontiguousarray(array[start : start + at_once])
-                flat = rows.reshape(-1).view(np.uint8)
-                for first in range(0, flat.size, most):  # a single row may be larger than that
-                    yield [flat[first : first + most]]
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            for start in range(0, flat.size, most):
+                yield [flat[start : start + most]]
 
 
 def receive_shards(next_frame: NextFrame, count: int) -> list[Shard]:

@@ -29,8 +29,6 @@ _PROGRESS = 0.05
 # A longer traceback is cut: its end says most.
 _LONGEST_TRACEBACK = 20_000
 _POLL = 0.2
-_NO_DRIVER = "the driver must be reachable from the executors; see the settings host, bind and port"
-_NO_PARENT = "executors must reach each other on any port where there are more workers than fan_in"
 
 #: Gets the worker's shards into memory.
 Load = Callable[[wire.NextFrame], list[Shard]]
@@ -110,11 +108,10 @@ class _Worker:
         self._heartbeat = Heartbeat(lambda stalled: self.say(Kind.ALIVE, stalled))
 
     def _connect(self, host: str, port: int) -> socket.socket:
-        advice = _NO_DRIVER if (host, port) == self._info[:2] else _NO_PARENT
         # A quarter of the driver's patience, so that it still hears why nobody came: workers take
         # their time to start, and Spark takes it again to say how they ended.
         timeout = 0.25 * self._info.start_timeout
-        sock = connect(host, port, self._info.secret, timeout, advice)
+        sock = connect(host, port, self._info.secret, timeout)
         return self._resources.enter_context(sock)
 
     def say(self, kind: Kind, *values: wire.Value) -> None:

@@ -45,18 +45,17 @@ class Source:
     argument: str  # that named the columns
     names: tuple[str, ...]
     kind: str  # "numbers" of one or more columns, or one column of an "array" or a "vector" each
-    slots: tuple[int, ...]  # the places of the columns in the batches that are read
     alone: bool  # one column of numbers was named by itself and not in a list
 
     def __str__(self) -> str:
         first, last = self.names[0], self.names[-1]
         return f"column {first!r}" if first == last else f"columns {first!r} to {last!r}"
 
-    def read(self, batch: pa.RecordBatch, place: Place) -> Matrix:
-        """The batch's rows of these columns, an array or a CSR matrix of two dimensions."""
+    def read(self, cells: list[pa.Array], place: Place) -> Matrix:
+        """The rows of these columns, an array or a CSR matrix of two dimensions."""
         columns = [
-            _Cells(batch.column(slot), self.argument, name, place)
-            for slot, name in zip(self.slots, self.names, strict=True)
+            _Cells(column, self.argument, name, place)
+            for column, name in zip(cells, self.names, strict=True)
         ]
         if self.kind == "vector":
             return columns[0].vectors()
@@ -73,13 +72,14 @@ class Reading:
 
     features: Source
     label: Source | None
-    positions: tuple[int, ...]  # in the DataFrame, of the columns that are read, each once
+    positions: tuple[int, ...]  # in the DataFrame, of the columns that are read
 
     def select(self, frame: DataFrame) -> DataFrame:
         # Picked by place and with plain names: one with a dot, a backtick or a twin that differs
         # in case only is trouble for Spark, and `mapInArrow` does not quote names.
         plain = frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
-        return plain.select(*[f"c{i}" for i in self.positions])
+        chosen = plain.select(*[f"c{i}" for i in self.positions])
+        return chosen.toDF(*[f"c{i}" for i in range(len(self.positions))])
 
     def read(
         self, batch: pa.RecordBatch, place: Place = "row {}".format
@@ -89,10 +89,11 @@ class Reading:
         Floats are as stored, whole numbers int64. X is a csr_array if any row is a sparse vector; y
         has the shape (n,) if one column of numbers was named, else (n, m).
         """
-        X = self.features.read(batch, place)
+        n_features = len(self.features.names)
+        X = self.features.read(batch.columns[:n_features], place)
         if self.label is None:
             return X, None
-        y = self.label.read(batch, place)
+        y = self.label.read(batch.columns[n_features:], place)
         if sp.issparse(y):
             y = y.toarray()
         return X, y[:, 0] if self.label.alone else y
@@ -136,29 +137,23 @@ def choose_columns(schema: StructType, features: object, label: object) -> Readi
     `features` is a column of arrays, of MLlib vectors or of numbers, or a list of columns of
     numbers, "features" by default; `label` is the same for the targets, none by default.
     """
-    wanted = {"features": "features" if features is None else features, "label": label}
-    sides = {side: _named(side, value) for side, value in wanted.items() if value is not None}
-    names = tuple(dict.fromkeys(name for side in sides.values() for name in side))
-    sources: dict[str, Source] = {}
-    for side, columns in sides.items():
-        listed = not isinstance(wanted[side], str)
-        kind, *_ = [_kind(side, name, schema, listed) for name in columns]
-        slots = tuple(map(names.index, columns))
-        sources[side] = Source(side, columns, kind, slots, not listed and kind == "numbers")
-    positions = tuple(map(schema.names.index, names))
-    return Reading(sources["features"], sources.get("label"), positions)
+    X = _source("features", "features" if features is None else features, schema)
+    y = None if label is None else _source("label", label, schema)
+    names = X.names + (() if y is None else y.names)
+    return Reading(X, y, tuple(map(schema.names.index, names)))
 
 
-def _named(argument: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+def _source(argument: str, value: object, schema: StructType) -> Source:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise TypeError(
             f"{argument} must be the name of a column or a list of names, got {describe(value)}."
         )
-    if not value or len(set(value)) < len(value):
+    if not names or len(set(names)) < len(names):
         raise ValueError(f"{argument} must name at least one column, each once, got {value!r}.")
-    return tuple(value)
+    listed = not isinstance(value, str)
+    kind, *_ = [_kind(argument, name, schema, listed) for name in names]
+    return Source(argument, tuple(names), kind, alone=not listed and kind == "numbers")
 
 
 def _kind(argument: str, name: str, schema: StructType, listed: bool) -> str:

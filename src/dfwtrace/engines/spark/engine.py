@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dfwtrace.data.shards import ArrayRows, Examine, Shard, shard_bounds, split_rows
+from dfwtrace.data.shards import ArrayRows, Examine, Shard, split_rows
+from dfwtrace.engines.base import Engine
 from dfwtrace.engines.resident.connections import JoinInfo, Listener, new_secret
 from dfwtrace.engines.resident.wire import NextFrame, receive_shards, shard_payloads
 from dfwtrace.engines.resident.worker import serve
 from dfwtrace.engines.resident.worker_group import ResidentWorkers, Rows, WorkerGroup
 from dfwtrace.engines.spark.dataframe import task_context
-from dfwtrace.engines.spark.packing import FrameRows, assemble, keys_for, shuffled, survey
+from dfwtrace.engines.spark.packing import FrameRows, shuffled, survey
 from dfwtrace.engines.spark.session import BackgroundJob, Cluster
 from dfwtrace.validation import check_count, check_positive, describe
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Load = Callable[[int, "Iterator[pa.RecordBatch]", NextFrame], list[Shard]]
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Logical shards on the executors of a Spark cluster, held by workers that stay.
 
     One barrier job runs for as long as the run does. Its tasks build their states once, then answer
@@ -110,22 +111,17 @@ class SparkEngine:
 
     @property
     def n_jobs(self) -> int:
-        """Processors at work, for the estimate of times."""
         return self.cluster.processors(self.n_workers or self.n_shards)
 
     def survey(
         self, frame: DataFrame, features: object, label: object, examine: Examine
     ) -> FrameRows:
-        """Check and measure the rows of a DataFrame where they are."""
         self._choose_workers()  # what is refused is refused before all rows are read
         return survey(frame, features, label, examine, self.cluster.collect)
 
     def start(self, program: object, rows: ArrayRows | FrameRows) -> ResidentWorkers:
         """Cut the rows into shards; see `Engine.start`."""
-        n_workers, keys = self._choose_workers(), None
-        if isinstance(rows, FrameRows):
-            keys = keys_for(self.cluster.spark, n_workers, self.cluster.collect)
-        launch = partial(self._launch, program, rows, n_workers, keys)
+        launch = partial(self._launch, program, rows, self._choose_workers())
         return ResidentWorkers(launch, self.max_restarts, self.round_timeout)
 
     def _choose_workers(self) -> int:
@@ -137,9 +133,7 @@ class SparkEngine:
             )
         return self.cluster.choose_workers(self.n_workers, self.n_shards, self.start_timeout)
 
-    def _launch(
-        self, program: object, rows: ArrayRows | FrameRows, n_workers: int, keys: list[int] | None
-    ) -> WorkerGroup:
+    def _launch(self, program: object, rows: ArrayRows | FrameRows, n_workers: int) -> WorkerGroup:
         self.cluster.check_alive()
         host = self.host or self.cluster.driver_host()
         bind = self.bind or host
@@ -153,14 +147,15 @@ class SparkEngine:
             limits = (self.fan_in, self.start_timeout, self.largest_message)
             info = JoinInfo(host, listener.port, secret, n_workers, self.n_shards, *limits)
             send: Rows | None = None
+            load: Load
             if isinstance(rows, FrameRows):
-                frame, load = _shuffled(rows, info, keys or [])
+                frame, load = shuffled(rows, self.n_shards, n_workers, self.cluster.collect)
             else:
                 frame = self.cluster.spark.range(0, n_workers, 1, n_workers)
                 load, send = partial(_received, info), _sender(rows, info)
             serving = frame.mapInArrow(_task(info, program, load), "worker int", barrier=True)
             # Tasks that run will call, or say why they cannot; Connect does not show them.
-            prepares = keys is not None or not self.cluster.connect
+            prepares = isinstance(rows, FrameRows) or not self.cluster.connect
             name = f"dfwtrace: {n_workers} resident workers"
             job = BackgroundJob(self.cluster, name, serving.collect, prepares)
         except BaseException:
@@ -185,20 +180,6 @@ def _sender(rows: ArrayRows, info: JoinInfo) -> Rows:
 def _received(info: JoinInfo, worker: int, _: object, next_frame: NextFrame) -> list[Shard]:
     first, last = info.shards_of(worker)
     return receive_shards(next_frame, last - first)
-
-
-def _shuffled(rows: FrameRows, info: JoinInfo, keys: list[int]) -> tuple[DataFrame, Load]:
-    """A DataFrame with a partition for each worker, and what makes its shards of it there."""
-    facts = rows.facts
-    bounds = shard_bounds(facts.n_rows, info.n_shards)
-    ranges = [info.shards_of(worker) for worker in range(info.n_workers)]
-    owned = [(bounds[first][0], bounds[last - 1][1]) for first, last in ranges]
-
-    def load(worker: int, batches: Iterator[pa.RecordBatch], _: object) -> list[Shard]:
-        first, last = ranges[worker]
-        return assemble(batches, facts, bounds[first:last], first)
-
-    return shuffled(rows, owned, keys), load
 
 
 def _task(

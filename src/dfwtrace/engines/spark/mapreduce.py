@@ -11,18 +11,19 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dfwtrace.data.shards import ArrayRows, Examine, shard_bounds, split_rows
+from dfwtrace.data.shards import ArrayRows, Examine, Shard, split_rows
 from dfwtrace.engines.base import (
     Args,
     Call,
     Cost,
+    Engine,
     RecoveringWorkers,
     WorkersLostError,
     check_same_rows,
 )
 from dfwtrace.engines.local import single_threaded_blas
 from dfwtrace.engines.spark.dataframe import task_context
-from dfwtrace.engines.spark.packing import FrameRows, assemble, keys_for, shuffled, survey
+from dfwtrace.engines.spark.packing import FrameRows, shuffled, survey
 from dfwtrace.engines.spark.session import Cluster, python_traceback, reason, run_job
 from dfwtrace.engines.tree import Node, TreeSum
 from dfwtrace.validation import check_count
@@ -39,7 +40,7 @@ Sent = TypeVar("Sent")
 _CHUNK_BYTES = 8 << 20
 
 
-class SparkMapReduceEngine:
+class SparkMapReduceEngine(Engine):
     """Logical shards in an RDD; a round is one Spark job: broadcast, map, and add up along a tree.
 
     For clusters that forbid barrier jobs, or sockets between driver and executors; elsewhere
@@ -88,13 +89,11 @@ class SparkMapReduceEngine:
 
     @property
     def n_jobs(self) -> int:
-        """Processors at work, for the estimate of times."""
         return self.cluster.processors(self.n_shards)
 
     def survey(
         self, frame: DataFrame, features: object, label: object, examine: Examine
     ) -> FrameRows:
-        """Check and measure the rows of a DataFrame where they are."""
         self.cluster.check_alive()
         return survey(frame, features, label, examine, self.cluster.collect)
 
@@ -196,7 +195,7 @@ class MapReduceWorkers(RecoveringWorkers):
         """Partition j holds shard j. Every time Spark computes it, the bits are equal."""
         rows = self._rows
         if isinstance(rows, FrameRows):
-            return _shards_of_frame(self._cluster.spark, rows, self.n_shards)
+            return _chunked(*shuffled(rows, self.n_shards, self.n_shards))
         # Spark cuts a broadcast into blocks by itself and keeps them on disk where memory is short.
         # An RDD made with `parallelize` would stay in the driver's Java heap, and a task with more
         # than `spark.rpc.message.maxSize` of it could not be sent.
@@ -318,18 +317,14 @@ def _received(chunks: Broadcast[list[bytes]], nothing: Iterable[None]) -> Iterat
         yield from chunks.value
 
 
-def _shards_of_frame(spark: SparkSession, rows: FrameRows, n_shards: int) -> RDD[bytes]:
-    facts, bounds = rows.facts, shard_bounds(rows.facts.n_rows, n_shards)
-
+def _chunked(frame: DataFrame, load: Callable[..., list[Shard]]) -> RDD[bytes]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        index = task_context().partitionId()
-        (shard,) = assemble(batches, facts, bounds[index : index + 1], index)
+        (shard,) = load(task_context().partitionId(), batches)
         for chunk in to_chunks(shard):
             yield pa.RecordBatch.from_pydict({"chunk": pa.array([chunk], pa.binary())})
 
-    frame = shuffled(rows, bounds, keys_for(spark, n_shards))
     return frame.mapInArrow(task, "chunk binary").rdd.map(lambda row: bytes(row[0]))
 
 

@@ -17,7 +17,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, Matrix
-from dfwtrace.data.shards import ArrayRows, Examine, Examined, Facts, Shard, Targets, slice_rows
+from dfwtrace.data.shards import (
+    ArrayRows,
+    Examine,
+    Examined,
+    Facts,
+    Shard,
+    Targets,
+    compressed_rows,
+    shard_bounds,
+    slice_rows,
+)
 from dfwtrace.engines.base import RowsChangedError
 from dfwtrace.engines.spark.dataframe import (
     BadRowsError,
@@ -40,8 +50,6 @@ PACKED_SCHEMA = "key int, row long, x binary, y binary"
 # Bytes handed to Spark at once. Arrow's offsets end at 2 GiB, and memory should not grow by that.
 _BATCH_BYTES = 16 << 20
 _REFUSALS = (BadRowsError, TypeError, ValueError)
-# Keys tried for each partition, beyond log n: one time in e¹² some partition gets none of them.
-_SPARE_DRAWS = 12.0
 
 
 @dataclass(frozen=True)
@@ -152,17 +160,24 @@ def survey_batches(
     return found
 
 
-def shuffled(rows: FrameRows, bounds: Sequence[tuple[int, int]], keys: Sequence[int]) -> DataFrame:
-    """All rows of a DataFrame as bytes: partition i has the range i of rows, by `keys_for`."""
-    there = replace(rows, frame=None)
-    ends = np.array([stop for _, stop in bounds], np.int64)
-    group_keys = np.array(keys, np.int32)
+def shuffled(
+    rows: FrameRows, n_shards: int, n_groups: int, collect: Collect = lambda frame: frame.collect()
+) -> tuple[DataFrame, Callable[..., list[Shard]]]:
+    """A DataFrame with a partition for each group of shards, and what makes them of it there."""
+    frame, there = rows.frame, replace(rows, frame=None)
+    assert frame is not None
+    bounds, groups = shard_bounds(rows.facts.n_rows, n_shards), shard_bounds(n_shards, n_groups)
+    ends = np.array([bounds[last - 1][1] for _, last in groups], np.int64)
+    keys = np.array(keys_for(frame.sparkSession, n_groups, collect), np.int32)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pack_batches(batches, there, ends, group_keys, task_context().partitionId())
+        return pack_batches(batches, there, ends, keys, task_context().partitionId())
 
-    assert rows.frame is not None
-    return rows.frame.mapInArrow(task, PACKED_SCHEMA).repartition(len(keys), "key")
+    def load(group: int, batches: Iterable[pa.RecordBatch], *_: object) -> list[Shard]:
+        first, last = groups[group]
+        return assemble(batches, there.facts, bounds[first:last], first)
+
+    return frame.mapInArrow(task, PACKED_SCHEMA).repartition(n_groups, "key"), load
 
 
 def keys_for(
@@ -171,15 +186,11 @@ def keys_for(
     """Keys that Spark, when asked, sends to partitions 0, 1, …, n - 1; `collect` runs the query."""
     if n == 1:
         return [0]
-    tried = int(n * (np.log(n) + _SPARE_DRAWS))
-    while True:
-        places = spark.range(0, tried, 1, 1).selectExpr(
-            "cast(id as int) as key", f"pmod(hash(cast(id as int)), {n}) as place"
-        )
-        found = collect(places.groupBy("place").min("key"))
-        if len(found) == n:
-            return [int(key) for _, key in sorted(map(tuple, found))]
-        tried *= 2
+    tried = int(n * (np.log(n) + 40.0))  # one time in e⁴⁰ some partition gets none of them
+    places = spark.range(0, tried, 1, 1).selectExpr(
+        "cast(id as int) as key", f"pmod(hash(cast(id as int)), {n}) as place"
+    )
+    return [int(key) for _, key in sorted(map(tuple, collect(places.groupBy("place").min("key"))))]
 
 
 def pack_batches(
@@ -237,7 +248,7 @@ def assemble(
     if not bounds:
         return []
     base, n = bounds[0][0], bounds[-1][1] - bounds[0][0]
-    X = _SparseRows(n, facts) if facts.sparse else _DenseRows(n, facts.dtype, (facts.n_columns,))
+    X = _SparseRows(facts) if facts.sparse else _DenseRows(n, facts.dtype, (facts.n_columns,))
     y = None if facts.targets is None else _DenseRows(n, *facts.targets)
     seen, arrived = np.zeros(n, bool), 0
     for batch in batches:
@@ -272,47 +283,37 @@ class _DenseRows:
         shape, dtype = (len(places), *self._rows.shape[1:]), self._rows.dtype
         if (np.diff(bounds) != dtype.itemsize * math.prod(shape[1:])).any():
             raise _changed("rows differ in length from those that were examined")
-        self._rows[_slice_if_consecutive(places)] = cells.view(dtype).reshape(shape)
+        self._rows[places] = cells.view(dtype).reshape(shape)
 
     def finish(self) -> Array:
         return self._rows
 
 
 class _SparseRows:
-    """Rows of a CSR matrix. Their places are known only when all of them have arrived."""
+    """Rows of a CSR matrix, put into their order when all of them have arrived."""
 
-    def __init__(self, n: int, facts: Facts) -> None:
+    def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._lengths = np.zeros(n, np.int64)
-        self._pieces: list[tuple[Array, Array, Array]] = []
+        self._places: list[Array] = []
+        self._pieces: list[Matrix] = [sp.csr_array((0, facts.n_columns), dtype=facts.dtype)]
 
     def put(self, places: Array, bounds: Array, cells: Array) -> None:
         entry = _entry_type(self._facts)
         if (bounds % entry.itemsize).any():
             raise _changed("rows differ in kind from those that were examined")
-        self._lengths[places] = np.diff(bounds) // entry.itemsize
-        self._pieces.append((places, bounds // entry.itemsize, cells.view(entry)))
+        entries, pointers = cells.view(entry), bounds // entry.itemsize
+        columns, data = entries["column"].copy(), entries["value"].copy()
+        self._places.append(places)
+        self._pieces.append(compressed_rows(data, columns, pointers, self._facts.n_columns))
 
     def finish(self) -> Matrix:
-        facts, n = self._facts, len(self._lengths)
-        bounds = np.concatenate(([0], np.cumsum(self._lengths)))
+        facts, X = self._facts, sp.vstack(self._pieces, format="csr")
+        self._pieces = []
+        X = X[np.argsort(np.concatenate(self._places or [np.empty(0, np.int64)]))]
         # The same as SciPy would take for all rows in one matrix: 32 bits wherever they do.
         index = sp.get_index_dtype(maxval=max(facts.stored, facts.n_columns, facts.n_rows))
-        columns, data = np.empty(bounds[-1], index), np.empty(bounds[-1], facts.dtype)
-        while self._pieces:  # each one's memory goes back as soon as it is copied
-            places, starts, entries = self._pieces.pop()
-            shift = np.repeat(bounds[places] - starts[:-1], np.diff(starts))
-            target = _slice_if_consecutive(np.arange(len(entries)) + shift)
-            columns[target], data[target] = entries["column"], entries["value"]
-        parts = (data, columns, bounds.astype(index))
-        return sp.csr_array(parts, shape=(n, facts.n_columns))
-
-
-def _slice_if_consecutive(places: Array) -> Array | slice:
-    """The same places, as a slice if they can be one: copying is then as fast as memory."""
-    if len(places) and (np.diff(places) == 1).all():
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places
+        X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
+        return X
 
 
 def _changed(what: str) -> RowsChangedError:
