@@ -26,13 +26,12 @@ from dfwtrace.report import (
     Report,
     Settings,
     Worst,
-    duration_text,
     name,
     number,
     render,
-    size_text,
     write_report,
 )
+from dfwtrace.tasks.planning import duration_text, size_text
 
 
 class Reader(HTMLParser):

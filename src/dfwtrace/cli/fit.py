@@ -27,10 +27,10 @@ from dfwtrace.data.files import array_name, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import counted, number, require_report, size_text, write_report
+from dfwtrace.report import counted, number, require_report, write_report
 from dfwtrace.solvers import StoppingCriteria, resolve
 from dfwtrace.solvers.progress import titles
-from dfwtrace.tasks.planning import Workload, free_memory
+from dfwtrace.tasks.planning import Workload, free_memory, size_text
 from dfwtrace.validation import check_count, check_positive
 
 Forms = Literal["auto", "gram", "implicit", "dense", "factored"]

@@ -24,7 +24,8 @@ from typer import Option
 from dfwtrace import CheckpointError, ModelFormatError
 from dfwtrace.data.table import DataFileError
 from dfwtrace.files.atomic import check_writable
-from dfwtrace.report import duration_text, number, size_text
+from dfwtrace.report import number
+from dfwtrace.tasks.planning import duration_text, size_text
 
 Facts = Mapping[str, object]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output, nothing else.")]

@@ -90,7 +90,7 @@ def evaluate(
     with ui.refusing():
         found = score(estimator, wanted, X, y)
     output.warn(found.warning)
-    task, worst = task_of(estimator), [vars(entry) for entry in found.worst[:_MOST_WORST]]
+    task, worst = task_of(estimator), [entry._asdict() for entry in found.worst[:_MOST_WORST]]
     error, unit = ("RMSE {:.4g}", 1.0) if task == "regression" else ("{:.3g} % wrong", 100.0)
     listed = [f"{w.name} ({error.format(unit * w.error)})" for w in found.worst[:3] if w.error]
     shown = {"rows": f"{len(y):,}", **shown_scores(found.values)}
