@@ -89,9 +89,8 @@ def scoring_rows(
         # The arrays of the fit; a separate file would hold the targets of other rows. In other
         # cases the target of the fit names a column, which a file without columns has not.
         target = wanted.target
-        if target is not None and target[0].endswith(".npy"):
-            which = f"which are the targets of {path.name}? Those of the fit are in a separate file"
-            raise CommandError(f"{which}, {target[0]!r}.")
+        apart = target is not None and target[0].endswith(".npy")
+        require(not apart, f"--target is missing: that of the fit is in another file, {target}.")
     table = feature_rows(path, wanted, target, targets=True)
     y, names, order = table.y, table.target_names or [], wanted.target_names or []
     if y is None:
@@ -99,14 +98,11 @@ def scoring_rows(
     if y.ndim > 1 and names and sorted(names) == sorted(order):
         y = y[:, [names.index(name) for name in order]]
     if y.dtype.kind not in "biuf" and (classes is None or classes.dtype.kind in "biuf"):
-        needs = "regression needs numbers"
-        if classes is not None:
-            needs = f"the labels of the model are numbers such as {classes[0]}"
-        text = str(y.flat[0])
-        raise CommandError(f"the target of {path.name} holds text ({text!r}), but {needs}.")
-    width, found = 1 if classes is not None else width, 1 if y.ndim == 1 else y.shape[1]
+        found = f"holds text ({str(y.flat[0])!r}), but the model needs numbers"
+        raise CommandError(f"the target of {path.name} {found}.")
+    width, seen = 1 if classes is not None else width, 1 if y.ndim == 1 else y.shape[1]
     count = "one target" if width == 1 else f"{width} targets"
-    require(found == width, f"the model predicts {count}, but {path.name} has {found}.")
+    require(seen == width, f"the model predicts {count}, but {path.name} has {seen}.")
     return table.X, y
 
 
@@ -187,8 +183,7 @@ def session(master: str | None) -> Iterator[SparkSession]:
     except Exception as error:
         where = "" if master is None else f" on {master}"
         raise CommandError(f"Spark does not start{where}: {sentence_of(error)}", 1) from error
-    with suppress(ValueError):  # only the main thread may
-        arm()  # Spark has put its own handler of Ctrl-C there
+    arm()  # Spark has put its own handler of Ctrl-C there
     try:
         yield spark
     finally:

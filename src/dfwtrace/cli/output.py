@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -65,10 +64,10 @@ class Output:
         self.as_json, self.silent = as_json, as_json or quiet
         self.warnings: list[str] = []
 
-    def say(self, text: str, note: bool = False) -> None:
-        """Print a part of the result, or a note about what is being done."""
+    def say(self, text: str) -> None:
+        """Print a part of the result, or what is being done."""
         if not self.silent:
-            print(visible(text), file=sys.stderr if note else sys.stdout, flush=True)
+            print(visible(text), flush=True)
 
     def warn(self, text: str | None) -> None:
         """Print a warning, once."""
@@ -158,9 +157,8 @@ def visible(text: str) -> str:
 def guarded(run: Callable[[], int | None], *, as_json: bool, debug: bool) -> int:
     """Run a command and return its exit code; `debug` shows tracebacks of failures."""
     saved.set(None)
-    main_thread = threading.current_thread() is threading.main_thread()
-    ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
         arm()
     try:
         code = run() or DONE
@@ -180,8 +178,8 @@ def guarded(run: Callable[[], int | None], *, as_json: bool, debug: bool) -> int
         if sentence:  # none where no command was given: the help has been shown
             _print_error(visible(sentence), code, as_json)
     finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        with suppress(TypeError, ValueError):  # not one of Python's, or not in the main thread
+            signal.signal(signal.SIGINT, before)
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -215,7 +213,8 @@ def arm() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, first)
+    with suppress(ValueError):  # only the main thread may
+        signal.signal(signal.SIGINT, first)
 
 
 def _explained(error: BaseException) -> tuple[int, str]:

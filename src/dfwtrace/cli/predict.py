@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TextIO
 
@@ -18,7 +18,6 @@ from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import output as ui
 from dfwtrace.cli.data import Data, Target, Wanted, feature_rows, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
-from dfwtrace.data.shards import slice_rows
 from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
@@ -27,7 +26,6 @@ from dfwtrace.report import Report, TaskName, Worst, counted, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
-_NUMBERS_AT_ONCE = 1 << 22  # probabilities
 _ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
@@ -84,7 +82,7 @@ def predict(
 def evaluate(
     model: Model, data: Data, target: Target = None, json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Score a model: accuracy and log loss, or R² and RMSE, on the target of the fit or another."""
+    """Score a model: accuracy and log loss, or R² and RMSE."""
     output, (estimator, wanted) = Output(json, quiet), load_model(model)
     X, y = scoring_rows(data, wanted, *kind_of(estimator), target)
     with ui.refusing():
@@ -229,40 +227,28 @@ def score(estimator: Any, wanted: Wanted, X: Matrix, y: Array) -> Scores:
 
 
 def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
-    classes = estimator.classes_
+    def mean(of: Array) -> float:
+        return float(of.mean()) if of.size else math.nan
+
+    classes, logs = estimator.classes_, estimator.predict_log_proba(X)
     labels = y.astype(str) if classes.dtype.kind in "OUS" else whole_as_integers(y)
     place = {label: i for i, label in enumerate(classes.tolist())}
     own = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
-    known, right, in_top = own >= 0, np.zeros(len(own), bool), np.zeros(len(own), bool)
-    of_own = np.zeros(len(own))
-    for rows, block in _blocks(X, len(classes)):
-        logs = estimator.predict_log_proba(block)
-        of_own[rows] = logs[np.arange(logs.shape[0]), own[rows]]
-        right[rows] = known[rows] & (logs.argmax(axis=1) == own[rows])
-        in_top[rows] = known[rows] & ((logs > of_own[rows, None]).sum(axis=1) < _TOP)
-    counts, hits = (np.bincount(own[part], minlength=len(classes)) for part in (known, right))
-    present = np.flatnonzero(counts)
-    recalls = hits[present] / counts[present]
-    values = {"accuracy": float(right.mean())}
+    known, right, of_own = own >= 0, logs.argmax(axis=1) == own, logs[np.arange(len(own)), own]
+    present, counts = np.unique(own[known], return_counts=True)
+    recalls = np.bincount(own[right], minlength=len(classes))[present] / counts
+    values = {"accuracy": mean(right)}
     if len(classes) > _TOP:
-        values["top-5 accuracy"] = float(in_top.mean())
-    values["balanced accuracy"] = float(recalls.mean()) if recalls.size else float("nan")
-    values["log loss"] = -float(of_own[known].mean()) if known.any() else float("nan")
+        in_top = (logs > of_own[:, None]).sum(axis=1) < _TOP
+        values["top-5 accuracy"] = mean(known & in_top)
+    values |= {"balanced accuracy": mean(recalls), "log loss": -mean(of_own[known])}
     order = np.argsort(recalls, kind="stable")
-    ranked = zip(present[order], recalls[order], strict=True)
-    worst = [Worst(str(classes[c]), int(counts[c]), 1.0 - float(r)) for c, r in ranked]
+    ranked = zip(classes[present[order]], counts[order], recalls[order], strict=True)
+    worst = [Worst(str(name), int(rows), 1.0 - float(recall)) for name, rows, recall in ranked]
     if known.all():
         return Scores(values, worst)
     unknown = counted(int((~known).sum()), "row"), str(y[int(np.argmin(known))])
     return Scores(values, worst, _UNKNOWN.format(*unknown))
-
-
-def _blocks(X: Matrix, classes: int) -> Iterator[tuple[slice, Matrix]]:
-    """Yield blocks of rows: the probabilities of all may not fit in memory."""
-    from sklearn.utils import gen_batches
-
-    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // classes)):
-        yield rows, slice_rows(X, rows.start, rows.stop)
 
 
 def _predictions(
@@ -279,13 +265,11 @@ def _predictions(
         return {f"p_{c}": p for c, p in zip(classes, estimator.predict_proba(X).T, strict=True)}
     if top is None:
         return {"prediction": estimator.predict(X)}
-    parts: dict[str, list[Array]] = {}
-    for _, block in _blocks(X, len(classes)):
-        shares = estimator.predict_proba(block)
-        for j, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].T, 1):
-            parts.setdefault(f"class_{j}", []).append(classes[best])
-            parts.setdefault(f"probability_{j}", []).append(shares[np.arange(len(best)), best])
-    return {name: np.concatenate(blocks) for name, blocks in parts.items()}
+    columns, shares = dict[str, Array](), estimator.predict_proba(X)
+    for j, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].T, 1):
+        columns |= {f"class_{j}": classes[best]}
+        columns |= {f"probability_{j}": shares[np.arange(len(best)), best]}
+    return columns
 
 
 def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
