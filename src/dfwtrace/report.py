@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import os
 import platform
@@ -19,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 from unicodedata import category
 
 import numpy as np
-import numpy.typing as npt
 
 from dfwtrace import plotting
 from dfwtrace._typing import FloatArray
@@ -42,7 +39,6 @@ MOST_WORST = 50  # rows of the table of classes or tasks, at most
 _LONGEST_NAME = 160
 _MANY_EPOCHS = 100  # from here on their axis is logarithmic: steps become small with time
 _BY = {"epoch": "by epochs", "seconds": "by seconds"}
-_BLOCKS = 300  # of epochs that a line is drawn by: more could not be seen
 _STYLES = {"certified": 0, "estimated": 1, "tolerance": 2}  # the same in all charts
 TaskName = Literal["classification", "regression"]
 _PACKAGES = ("dfwtrace", "numpy", "scipy", "numba", "scikit-learn", "pyspark")
@@ -76,11 +72,8 @@ def name(text: object) -> str:
 
 def machine_here() -> dict[str, str]:
     """Return what this machine is; neither its name nor its user's, since reports are passed on."""
-    machine = {
-        "System": f"{platform.system()} {platform.release()}",
-        "Processor": platform.machine(),
-        "Cores": str(os.cpu_count() or "unknown"),
-    }
+    machine = {"System": f"{platform.system()} {platform.release()}"}
+    machine |= {"Processor": platform.machine(), "Cores": str(os.cpu_count() or "unknown")}
     with suppress(AttributeError, OSError, ValueError):  # not on every system
         machine["Memory"] = size_text(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return machine
@@ -277,7 +270,6 @@ def render(content: Report) -> str:
     environment.loader = jinja2.PackageLoader("dfwtrace")
     environment.undefined = jinja2.StrictUndefined
     environment.filters.update(number=number, duration=duration_text, size=size_text, shown=name)
-    environment.filters["digest"] = _digest
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # the page does not depend on the style of the caller's pictures
         matplotlib.rcParams["font.size"] = 11.0
@@ -290,10 +282,6 @@ def render(content: Report) -> str:
             traffic=_traffic(content.history),
             radii=_radii(content.path),
         )
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _chart(caption: str, description: str, draw: Draw, **facts: object) -> Chart:
@@ -311,21 +299,10 @@ def _against(by: str, history: History, columns: Columns, y_label: str, y_log: b
     x, x_log, series = column(history, by), by == "epoch" and len(history) >= _MANY_EPOCHS, []
     for label, y in columns.items():
         dashed = label == "tolerance"
-        shown = np.array([0, -1]) if dashed else _thinned(y, x_log)
-        series.append(Series(label, x[shown], y[shown], dashed=dashed, style=_STYLES.get(label)))
+        at = x[[0, -1]] if dashed else x
+        series.append(Series(label, at, y, dashed=dashed, style=_STYLES.get(label)))
     labels = {"x_label": by, "y_label": y_label}
     return lambda ax: plotting.draw_lines(ax, series, **labels, x_log=x_log, y_log=y_log)
-
-
-def _thinned(y: FloatArray, x_log: bool) -> npt.NDArray[np.intp]:
-    """Return at most two places for each block of epochs: peaks and valleys stay."""
-    known = np.flatnonzero(drawable(y))
-    if known.size <= 2 * _BLOCKS:
-        return known
-    edges = (np.geomspace if x_log else np.linspace)(1, known.size, _BLOCKS + 1)
-    blocks = np.split(known, np.unique(edges.astype(int)))
-    ends = [(part[y[part].argmin()], part[y[part].argmax()]) for part in blocks if part.size]
-    return np.unique(ends)
 
 
 def _convergence(report: Report) -> list[Chart]:

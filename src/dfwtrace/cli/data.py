@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = "A .csv, .tsv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of such."
-Fit = Callable[..., Any]
+Estimator: TypeAlias = Any  # one of the four that `load` reads, fitted
+Fit = Callable[..., Estimator]
 Given = dict[str, Any]
 Names = list[str] | None
 TaskName = Literal["auto", "classification", "regression"]
@@ -134,17 +135,11 @@ def require_target(path: Path, target: Names) -> None:
 
 
 def fit_frame(
-    path: str,
-    master: str | None,
-    columns: Given,
-    dtype: str | None,
-    task: str,
-    how: Given,
-    fit: Fit,
-) -> tuple[Any, Wanted, str]:
+    path: str, url: str | None, columns: Given, dtype: str | None, task: str, how: Given, fit: Fit
+) -> tuple[Estimator, Wanted, str]:
     """Read a path with Spark and fit it there; return the model, its names, and the source."""
     require(columns["target"], "--target is missing: which column is it?")
-    with session(master) as spark:
+    with session(url) as spark:
         frame = _read(spark, path)
         choice = choose(frame.columns, file=path, **columns)
         task = _judge_frame(frame, choice.targets, task)

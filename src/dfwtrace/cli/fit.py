@@ -55,9 +55,6 @@ _OF_STEP = ("objective", "gap", "relative_gap", "status")
 _SHOWN = ("rank", "objective", "epochs", "seconds")
 _SHARDS = 4
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
-# The facts of a run in a demo, and how they are shown.
-_FACTS = {"solver": "", "epochs": "d", "relative_objective": ".4f", "relative_gap": ".1e"}
-_FACTS |= {"rank": "d", "rounds": ",d", "numbers_sent": ",d", "seconds": ".2f"}
 
 
 def fit(
@@ -347,13 +344,15 @@ def demo(json: Json = False, quiet: Quiet = False) -> None:
         began, result = time.perf_counter(), dt.solve(dt.Multinomial(), X, y, radius=radius, **how)
         if result.status == "interrupted":  # Ctrl-C ends the demo, not one of its runs
             raise KeyboardInterrupt
-        share, rank = result.objective / result.objective_at_zero, result.W.rank
-        sent = [int(result.history.column(n).sum()) for n in ("rounds", "numbers_sent")]
-        found = (name, len(result.history), share, result.relative_gap, rank, *sent)
-        runs.append(dict(zip(_FACTS, (*found, time.perf_counter() - began), strict=True)))
-    rows = [list(map(format, run.values(), _FACTS.values())) for run in runs]
+        run: Given = {"solver": name, "epochs": len(result.history), "rank": result.W.rank}
+        run["relative_objective"] = result.objective / result.objective_at_zero
+        run["relative_gap"] = result.relative_gap
+        run |= {key: int(result.history.column(key).sum()) for key in ("rounds", "numbers_sent")}
+        runs.append(run | {"seconds": time.perf_counter() - began})
+    columns = [key.replace("_", " ") for key in runs[0]]
+    rows = [[name, *map(number, facts)] for name, *facts in (run.values() for run in runs)]
     problem = f"Multinomial logistic regression, 1,000 rows, 30 × 10, radius {radius:g}"
-    output.say(f"{problem}\n\n{ui.table([[name.replace('_', ' ') for name in _FACTS], *rows])}\n")
+    output.say(f"{problem}\n\n{ui.table([columns, *rows])}\n")
     output.say("gap: certified upper bound of how far F is from its optimum; relative: over F(0).")
     output.say(f"rounds, numbers: of the oracle, as if each of {_SHARDS} shards were a worker.")
     output.finish({"studies": [{"problem": problem, "radius": radius, "runs": runs}]})

@@ -51,10 +51,10 @@ class CommandError(Exception):
         self.code = code
 
 
-def require(holds: object, sentence: str, code: int = BAD_INPUT) -> None:
+def require(holds: object, sentence: str) -> None:
     """End the command with a sentence unless something holds."""
     if not holds:
-        raise CommandError(sentence, code)
+        raise CommandError(sentence)
 
 
 class Output:

@@ -16,13 +16,13 @@ from typer import Argument, Option
 from dfwtrace import load
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import output as ui
-from dfwtrace.cli.data import Data, Target, Wanted, feature_rows, scoring_rows
+from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, feature_rows, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
 from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
 from dfwtrace.files.container import peek, read_container
-from dfwtrace.report import Report, TaskName, Worst, counted, number
+from dfwtrace.report import MOST_WORST, Report, TaskName, Worst, counted, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
@@ -30,7 +30,6 @@ _ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
 _UNKNOWN = "the model does not know the labels of {}, such as {!r}: wrong, and not in the log loss."
-_MOST_WORST = 50  # classes or targets in a JSON object
 # What makes a spreadsheet take a cell for a formula, also in full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -88,7 +87,7 @@ def evaluate(
     with ui.refusing():
         found = score(estimator, wanted, X, y)
     output.warn(found.warning)
-    task, worst = task_of(estimator), [entry._asdict() for entry in found.worst[:_MOST_WORST]]
+    task, worst = task_of(estimator), [entry._asdict() for entry in found.worst[:MOST_WORST]]
     error, unit = ("RMSE {:.4g}", 1.0) if task == "regression" else ("{:.3g} % wrong", 100.0)
     listed = [f"{w.name} ({error.format(unit * w.error)})" for w in found.worst[:3] if w.error]
     shown = {"rows": f"{len(y):,}", **shown_scores(found.values)}
@@ -111,7 +110,7 @@ def inspect(
     output.finish(facts)
 
 
-def _of_model(file: Path) -> dict[str, Any]:
+def _of_model(file: Path) -> Given:
     estimator, wanted = load_model(file)
     W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)
     given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
@@ -123,7 +122,7 @@ def _of_model(file: Path) -> dict[str, Any]:
     return facts | {"classes": None if classes is None else classes.tolist()}
 
 
-def _of_checkpoint(file: Path) -> dict[str, Any]:
+def _of_checkpoint(file: Path) -> Given:
     run, memory = read_checkpoint(file)
     run.pop("rows of the shards", None)
     with checkpoint_errors(file):
@@ -133,26 +132,26 @@ def _of_checkpoint(file: Path) -> dict[str, Any]:
         return run | {"seconds": float(memory["seconds"])}
 
 
-def task_of(estimator: Any) -> TaskName:
+def task_of(estimator: Estimator) -> TaskName:
     """Return what an estimator is for."""
     return "classification" if "classes_" in vars(estimator) else "regression"
 
 
-def report_of(estimator: Any, **facts: Any) -> Report:
+def report_of(estimator: Estimator, **facts: Any) -> Report:
     """Return the report of a fitted estimator."""
     task, radius = task_of(estimator), float(estimator.radius_)
     return Report.of_result(estimator.result_, task=task, radius=radius, **facts)
 
 
-def facts_of(estimator: Any, report: Report) -> dict[str, Any]:
+def facts_of(estimator: Estimator, report: Report) -> Given:
     """Return what fit and inspect say about a model, for programs."""
-    facts: dict[str, Any] = {"estimator": type(estimator).__name__, "task": report.task}
+    facts: Given = {"estimator": type(estimator).__name__, "task": report.task}
     for part in (report.data, report.settings, report.outcome):
         facts |= {name: fact for name, fact in part._asdict().items() if fact != ""}
     return facts
 
 
-def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
+def save_model(estimator: Estimator, wanted: Wanted, path: Path) -> None:
     """Write a model that `load_model` and `dfwtrace.load` read."""
     from dfwtrace.estimators.saving import save
 
@@ -160,10 +159,10 @@ def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
     save(estimator, path, dict(zip(Wanted._fields[2:], notes, strict=True)))
-    vars(estimator).pop("feature_names_in_", None)  # rows come in its order, without names
+    estimator.__dict__.pop("feature_names_in_", None)  # rows come in its order, without names
 
 
-def load_model(path: Path) -> tuple[Any, Wanted]:
+def load_model(path: Path) -> tuple[Estimator, Wanted]:
     """Read a model, without its feature names, and what it takes from files where that is sound."""
 
     def note(key: str, kind: type) -> Any:
@@ -201,12 +200,12 @@ def by_key(values: dict[str, float]) -> dict[str, float]:
     return {name.translate(keys).lower(): value for name, value in values.items()}
 
 
-def kind_of(estimator: Any) -> tuple[Array | None, int]:
+def kind_of(estimator: Estimator) -> tuple[Array | None, int]:
     """Return the classes of an estimator, if it has any, and the number of columns of W."""
     return vars(estimator).get("classes_"), estimator.low_rank_.shape[1]
 
 
-def score(estimator: Any, wanted: Wanted, X: Matrix, y: Array) -> Scores:
+def score(estimator: Estimator, wanted: Wanted, X: Matrix, y: Array) -> Scores:
     """Return accuracy and log loss of a classifier, R² and RMSE of a regressor."""
     classes, width = kind_of(estimator)
     if classes is not None:
@@ -226,7 +225,7 @@ def score(estimator: Any, wanted: Wanted, X: Matrix, y: Array) -> Scores:
     return Scores(values, [Worst(names[j], len(y), float(errors[j])) for j in order])
 
 
-def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
+def _score_classes(estimator: Estimator, X: Matrix, y: Array) -> Scores:
     def mean(of: Array) -> float:
         return float(of.mean()) if of.size else math.nan
 
@@ -252,7 +251,7 @@ def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
 
 
 def _predictions(
-    estimator: Any, wanted: Wanted, X: Matrix, proba: bool, top: int | None
+    estimator: Estimator, wanted: Wanted, X: Matrix, proba: bool, top: int | None
 ) -> dict[str, Array]:
     """Return predictions by the names of their columns."""
     if task_of(estimator) == "regression":
@@ -273,7 +272,7 @@ def _predictions(
 
 
 def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
-    def cell(value: Any) -> Any:
+    def cell(value: object) -> object:
         """Quote text that a spreadsheet would run, and spell out what a terminal would obey."""
         if not isinstance(value, str):
             return value
