@@ -26,13 +26,12 @@ from dfwtrace.report import (
     Report,
     Settings,
     Worst,
-    duration_text,
     name,
     number,
     render,
-    size_text,
     write_report,
 )
+from dfwtrace.tasks.planning import duration_text, size_text
 
 
 class Reader(HTMLParser):
@@ -134,12 +133,10 @@ def test_curves_go_through_the_values_of_the_history() -> None:
     np.testing.assert_allclose(slope * objective + offset, y, atol=0.3)
 
 
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_a_long_run_keeps_its_peak_and_its_page_small(noise: float) -> None:
-    seen = np.random.default_rng(0).uniform(1.0, 1.0 + noise, 20_000)
+def test_a_long_run_keeps_its_peak_and_its_page_small() -> None:
     history = dt.History()
     for epoch in range(1, 20_001):
-        gap = seen[epoch - 1] / epoch * (50.0 if epoch == 12_345 else 1.0)
+        gap = 1.0 / epoch * (50.0 if epoch == 12_345 else 1.0)
         history.append({"epoch": epoch, "objective": gap, "gap": gap, "seconds": 0.01 * epoch})
     page = render(report_of(replace(solved("regression", epochs=1), history=history)))
     assert len(page) < 150_000

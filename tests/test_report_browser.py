@@ -127,20 +127,16 @@ def test_a_page_is_good_to_read(
     assert browser.complaints() == []
 
 
-def test_the_page_itself_forbids_scripts_styles_and_the_network(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_the_page_itself_forbids_scripts_and_the_network(browser: Browser, tmp_path: Path) -> None:
     """Even if a name had found its way out of the text."""
     text = render(report_of(solved("regression", epochs=2)))
     intruder = (
         "<script>window.pwned=1</script><img src=x onerror='window.pwned=1'>"
-        "<link rel=stylesheet href='http://127.0.0.1:9/x.css'><p id=p style='color: red'>x</p>"
+        "<link rel=stylesheet href='http://127.0.0.1:9/x.css'>"
     )
     page = tmp_path / "page.html"
     page.write_text(text.replace("<main>", "<main>" + intruder), "utf-8")
     browser.open(page, 1200, dark=False)
     assert browser.evaluate("document.scripts.length") == 1
     assert browser.evaluate("typeof window.pwned") == "undefined"
-    ink = browser.evaluate("getComputedStyle(document.body).color")
-    assert browser.evaluate("getComputedStyle(document.getElementById('p')).color") == ink
     assert "Content Security Policy" in str(browser.complaints())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
@@ -190,38 +190,28 @@ def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:
         figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
     titles = [ax.get_title(loc) for ax in figure.axes for loc in ("left", "center", "right")]
     title = title or ", ".join(filter(None, titles)) or "Chart"
-    key = "p" + hashlib.sha256(f"{title}{description}{file.getvalue()}".encode()).hexdigest()[:10]
-    drawn = ET.fromstring(file.getvalue())
-    svg = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "chart"})
-    svg.attrib |= {"viewBox": drawn.attrib["viewBox"], "role": "img", "fill": "currentColor"}
-    svg.attrib |= {"stroke-linejoin": "round", "aria-labelledby": f"{key}-title {key}-desc"}
-    ET.SubElement(svg, "title", id=f"{key}-title").text = title
-    ET.SubElement(svg, "desc", id=f"{key}-desc").text = description
-    for part in drawn:
-        # The first definitions are a style sheet, which would apply to the whole page.
-        if not part.tag.endswith("metadata") and part.find("{*}style") is None:
-            for element in part.iter():
-                _adapt(element, key)
-            svg.append(part)
-    return ET.tostring(svg, encoding="unicode")
+    drawn = file.getvalue()
+    key = "p" + hashlib.sha256(f"{title}{description}{drawn}".encode()).hexdigest()[:10]
+    (box,) = re.findall('viewBox="[^"]*"', drawn)
+    # What comes before the figure is a style sheet, which would apply to the whole page.
+    shown = re.sub(r"\s*<[^>]+>", lambda tag: _adapted(tag[0], key), drawn[drawn.index("<g ") :])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" {box} role="img" '
+        f'fill="currentColor" stroke-linejoin="round" aria-labelledby="{key}-title {key}-desc">'
+        f'<title id="{key}-title">{escape(title, quote=False)}</title>'
+        f'<desc id="{key}-desc">{escape(description, quote=False)}</desc>{shown}'
+    )
 
 
-def _adapt(element: ET.Element, key: str) -> None:
+def _adapted(tag: str, key: str) -> str:
     """Turn styles into attributes, shorten numbers, and make colours and ids those of a page."""
-    element.tag, element.tail = element.tag.rpartition("}")[2], None
-    element.text = element.text if element.tag in ("text", "tspan") else None
-    attributes = {name.rpartition("}")[2]: text for name, text in element.attrib.items()}
-    for name, text in re.findall(r"([\w-]+): ([^;]+)", attributes.pop("style", "")):
-        if name != "font-family":
-            attributes[name] = _IN_PAGES.get(text, text)
-    if element.tag == "g":  # nothing refers to groups
-        attributes.pop("id", None)
-    for name in {"d", "x", "y", "width", "height", "transform"} & attributes.keys():
-        rounded = re.sub(r"-?\d+\.\d+", lambda at: f"{float(at[0]):.2f}", attributes[name])
-        attributes[name] = " ".join(rounded.split())
-    for name in {"id", "href", "clip-path"} & attributes.keys():
-        attributes[name] = re.sub(r"#|^(?=\w+$)", rf"\g<0>{key}-", attributes[name])
-    element.attrib = attributes
+    # Fonts are the page's, and nothing refers to groups.
+    tag = re.sub('font-family: [^;]*; |xlink:|(?<=<g) id="[^"]*"', "", " ".join(tag.split()))
+    for css in re.findall('style="(.*?)"', tag):
+        tag = tag.replace(f'style="{css}"', re.sub(r"([\w-]+): ([^;]+);?", r'\1="\2"', css))
+    tag = re.sub("#[0-9a-f]{6}", lambda colour: _IN_PAGES.get(colour[0], colour[0]), tag)
+    tag = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", tag)
+    return re.sub(r' id="|href="#|url\(#', rf"\g<0>{key}-", tag)
 
 
 def page_colours() -> str:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import os
 import platform
 import re
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 from unicodedata import category
 
 import numpy as np
-import numpy.typing as npt
 
 from dfwtrace import plotting
 from dfwtrace._typing import FloatArray
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.plotting import Series, column, drawable
 from dfwtrace.result import History, Path, Result
+from dfwtrace.tasks.planning import duration_text, size_text
 from dfwtrace.validation import describe
 
 if TYPE_CHECKING:
@@ -34,19 +33,13 @@ if TYPE_CHECKING:
     Columns = Mapping[str, FloatArray]
     Chart = dict[str, object]
 
-__all__ = ["Communication", "DataFacts", "Outcome", "Radii", "Report", "Settings", "Worst"]
-__all__ += ["require_report", "write_report"]
+__all__ = ["Report", "require_report", "write_report"]
 
 MOST_WORST = 50  # rows of the table of classes or tasks, at most
 _LONGEST_NAME = 160
 _MANY_EPOCHS = 100  # from here on their axis is logarithmic: steps become small with time
 _BY = {"epoch": "by epochs", "seconds": "by seconds"}
-_BLOCKS = 300  # of epochs that a line is drawn by: more could not be seen
-_STYLES = {
-    "certified": 0,
-    "estimated": 1,
-    "tolerance": 2,
-}  # the same colour and marker in all charts
+_STYLES = {"certified": 0, "estimated": 1, "tolerance": 2}  # the same in all charts
 TaskName = Literal["classification", "regression"]
 _PACKAGES = ("dfwtrace", "numpy", "scipy", "numba", "scikit-learn", "pyspark")
 
@@ -69,27 +62,6 @@ def counted(count: int, noun: str) -> str:
     return f"{number(count)} {noun}" + ("" if count == 1 else "s")
 
 
-def duration_text(seconds: float) -> str:
-    """Return seconds in the unit that fits, such as "4.2 ms" or "1 h 2 min"."""
-    if not math.isfinite(seconds):
-        return number(seconds)
-    if 0.0 < seconds < 0.9995:
-        return f"{1e6 * seconds:.3g} µs" if seconds < 0.9995e-3 else f"{1e3 * seconds:.3g} ms"
-    if seconds < 59.95:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
-
-
-def size_text(n_bytes: float) -> str:
-    """Return bytes in the unit that fits, such as "1.5 KiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n_bytes < 1024.0:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1024.0
-    return f"{n_bytes:.3g} TiB"
-
-
 def name(text: object) -> str:
     """Return a name that can be shown: one line, not endless, U+FFFD for what HTML forbids."""
     forbidden = ("Cc", "Cs", "Cn")  # control characters, halves of surrogate pairs, noncharacters
@@ -100,11 +72,8 @@ def name(text: object) -> str:
 
 def machine_here() -> dict[str, str]:
     """Return what this machine is; neither its name nor its user's, since reports are passed on."""
-    machine = {
-        "System": f"{platform.system()} {platform.release()}",
-        "Processor": platform.machine(),
-        "Cores": str(os.cpu_count() or "unknown"),
-    }
+    machine = {"System": f"{platform.system()} {platform.release()}"}
+    machine |= {"Processor": platform.machine(), "Cores": str(os.cpu_count() or "unknown")}
     with suppress(AttributeError, OSError, ValueError):  # not on every system
         machine["Memory"] = size_text(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return machine
@@ -123,99 +92,22 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(sep=" ", timespec="minutes").replace("+", " +")
 
 
-class DataFacts(NamedTuple):
-    """What was learned from; targets are classes or tasks.
-
-    Attributes
-    ----------
-    rows, features, targets, dtype, source
-    """
-
-    rows: int
-    features: int
-    targets: int
-    dtype: str = ""
-    source: str = ""
-
-
-class Settings(NamedTuple):
-    """How it was learned; what is None or empty is not shown.
-
-    Attributes
-    ----------
-    radius, solver, tol, engine, representation, shards
-    """
-
-    radius: float
-    solver: str = ""
-    tol: float | None = None
-    engine: str = ""
-    representation: str = ""
-    shards: int | None = None
-
-
-class Outcome(NamedTuple):
-    """How the run ended, as in `dfwtrace.Result`.
-
-    Attributes
-    ----------
-    status, message, objective, objective_at_zero, gap, relative_gap, rank, seconds, epochs
-    """
-
-    status: str
-    message: str
-    objective: float
-    objective_at_zero: float
-    gap: float
-    relative_gap: float
-    rank: int
-    seconds: float
-    epochs: int
-
-
-class Communication(NamedTuple):
-    """Totals of a run: those of the oracle, those of the rest, and bytes on all wires.
-
-    Attributes
-    ----------
-    rounds, numbers, other_rounds, other_numbers, bytes_on_wire
-    """
-
-    rounds: int
-    numbers: int
-    other_rounds: int
-    other_numbers: int
-    bytes_on_wire: int
-
-
-class Radii(NamedTuple):
-    """Validation losses of several radii.
-
-    Attributes
-    ----------
-    radii : array
-    validation : array of shape (radii,) or (radii, folds)
-    """
-
-    radii: FloatArray
-    validation: FloatArray
-
-
-@dataclass(frozen=True)
-class Worst:
-    """A class or task with a large error.
-
-    Attributes
-    ----------
-    name : str
-    count : int
-        Its number of rows.
-    error : float
-    """
-
-    name: str
-    count: int
-    error: float
+# Parts of a report: what was learned from, how, how it ended (as in `dfwtrace.Result`), totals of
+# the oracle and of the rest, losses of shape (radii,) or (radii, folds), a class and its error.
+DataFacts = namedtuple("DataFacts", "rows features targets dtype source", defaults=("", ""))
+Settings = namedtuple(
+    "Settings",
+    "radius solver tol engine representation shards",
+    defaults=("", None, "", "", None),
+)
+Outcome = namedtuple(
+    "Outcome", "status message objective objective_at_zero gap relative_gap rank seconds epochs"
+)
+Communication = namedtuple(
+    "Communication", "rounds numbers other_rounds other_numbers bytes_on_wire"
+)
+Radii = namedtuple("Radii", "radii validation")
+Worst = namedtuple("Worst", "name count error")
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,7 +270,6 @@ def render(content: Report) -> str:
     environment.loader = jinja2.PackageLoader("dfwtrace")
     environment.undefined = jinja2.StrictUndefined
     environment.filters.update(number=number, duration=duration_text, size=size_text, shown=name)
-    environment.filters["digest"] = _digest
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # the page does not depend on the style of the caller's pictures
         matplotlib.rcParams["font.size"] = 11.0
@@ -391,10 +282,6 @@ def render(content: Report) -> str:
             traffic=_traffic(content.history),
             radii=_radii(content.path),
         )
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _chart(caption: str, description: str, draw: Draw, **facts: object) -> Chart:
@@ -412,21 +299,10 @@ def _against(by: str, history: History, columns: Columns, y_label: str, y_log: b
     x, x_log, series = column(history, by), by == "epoch" and len(history) >= _MANY_EPOCHS, []
     for label, y in columns.items():
         dashed = label == "tolerance"
-        shown = np.array([0, -1]) if dashed else _thinned(y, x_log)
-        series.append(Series(label, x[shown], y[shown], dashed=dashed, style=_STYLES.get(label)))
+        at = x[[0, -1]] if dashed else x
+        series.append(Series(label, at, y, dashed=dashed, style=_STYLES.get(label)))
     labels = {"x_label": by, "y_label": y_label}
     return lambda ax: plotting.draw_lines(ax, series, **labels, x_log=x_log, y_log=y_log)
-
-
-def _thinned(y: FloatArray, x_log: bool) -> npt.NDArray[np.intp]:
-    """Return at most two places for each block of epochs: peaks and valleys stay."""
-    known = np.flatnonzero(drawable(y))
-    if known.size <= 2 * _BLOCKS:
-        return known
-    edges = (np.geomspace if x_log else np.linspace)(1, known.size, _BLOCKS + 1)
-    blocks = np.split(known, np.unique(edges.astype(int)))
-    ends = [(part[y[part].argmin()], part[y[part].argmax()]) for part in blocks if part.size]
-    return np.unique(ends)
 
 
 def _convergence(report: Report) -> list[Chart]:

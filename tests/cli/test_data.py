@@ -109,8 +109,8 @@ def test_the_kind_of_the_test_target_is_looked_at_before_the_fit(tmp_path: Path)
     numbers = table(tmp_path / "numbers.csv", x=x, y=x + 0.5, z=2.0 * x, k=np.arange(40) % 2)
     words = table(tmp_path / "words.csv", x=x, y=["high"] * 40, k=["odd"] * 40)
     fit = ("fit", numbers, "--features", "x", "--radius", 1, "-o", out, "--test", words)
-    assert "words.csv holds text ('high'), but regression needs" in refused(*fit, "-t", "y")
-    assert "('odd'), but the labels of the model are numbers such as 0" in refused(*fit, "-t", "k")
+    assert "words.csv holds text ('high'), but the model needs numbers" in refused(*fit, "-t", "y")
+    assert "('odd'), but the model needs numbers" in refused(*fit, "-t", "k")
     np.savez(tmp_path / "two.npz", X=x[:, None], y=np.column_stack([x, x]))
     np.savez(tmp_path / "one.npz", X=x[:, None], y=x + 0.5)
     one, two = tmp_path / "one.npz", tmp_path / "two.npz"
@@ -161,7 +161,7 @@ def test_an_archive_without_the_arrays_of_a_model_is_refused(archive: Path, tmp_
     np.save(tmp_path / "apart.npy", held["labels"])
     done(*words, "-t", "apart.npy")
     assert refused("evaluate", model, archive) == (
-        "which are the targets of d.npz? Those of the fit are in a separate file, 'apart.npy'."
+        "--target is missing: that of the fit is in another file, ['apart.npy']."
     )
     assert told("evaluate", model, archive, "-t", "labels")["scores"]["accuracy"] > 0.7
 

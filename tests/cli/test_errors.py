@@ -146,12 +146,12 @@ def test_targets_of_another_kind_than_the_models(
         ",".join(f"x{j}" for j in range(6)) + ",y\n" + "1,2,3,4,5,6,high\n"
     )
     words = ("evaluate", regressor, tmp_path / "words.csv", "-t", "y")
-    assert "words.csv holds text ('high'), but regression needs numbers" in refused(*words)
+    assert "words.csv holds text ('high'), but the model needs numbers" in refused(*words)
     X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
     np.savez(tmp_path / "numbers.npz", X=X, y=y)
     done("fit", tmp_path / "numbers.npz", "--radius", 5, "-o", tmp_path / "m")
     words = ("evaluate", tmp_path / "m", tmp_path / "words.csv", "-t", "y")
-    assert "but the labels of the model are numbers such as 0." in refused(*words)
+    assert "words.csv holds text ('high'), but the model needs numbers" in refused(*words)
     (tmp_path / "wide.csv").write_text("a,b\n1,2\n")
     wide = refused("predict", tmp_path / "m", tmp_path / "wide.csv", "-o", tmp_path / "p.csv")
     assert "wide.csv has 2 features" in wide

@@ -86,6 +86,7 @@ def said(at: str, *words: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines of a command that Ctrl-C ends after this one."""
     terminal = PressesCtrlC(at)
     with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", terminal)
         patched.setattr(sys, "stderr", terminal)
         with pytest.raises(SystemExit) as ended:
             app(list(words))
@@ -120,10 +121,8 @@ def test_before_the_first_epoch_nothing_is_saved(
 ) -> None:
     begun = "Classification with radius 50."
     words = ("fit", str(data), "--radius", "50", "--out", str(tmp_path / "none"))
-    assert said(begun, *words, monkeypatch=monkeypatch) == [
-        begun,
-        "Interrupted: nothing was saved.",
-    ]
+    lines = said(begun, *words, monkeypatch=monkeypatch)
+    assert lines[1:] == [begun, "Interrupted: nothing was saved."]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -44,7 +44,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[bool, Option("--version", help="Print it.", callback=_show_version)]
+Version = Annotated[bool, Option("--version", help="Print the version.", callback=_show_version)]
 Debug = Annotated[bool, Option("--debug", help="Show the traceback of an unexpected error.")]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = "A .csv, .tsv, .parquet, .arrow, .npz, .npy or .svm file, or a folder of such."
-Fit = Callable[..., Any]
+Estimator: TypeAlias = Any  # one of the four that `load` reads, fitted
+Fit = Callable[..., Estimator]
 Given = dict[str, Any]
 Names = list[str] | None
 TaskName = Literal["auto", "classification", "regression"]
@@ -89,9 +90,8 @@ def scoring_rows(
         # The arrays of the fit; a separate file would hold the targets of other rows. In other
         # cases the target of the fit names a column, which a file without columns has not.
         target = wanted.target
-        if target is not None and target[0].endswith(".npy"):
-            which = f"which are the targets of {path.name}? Those of the fit are in a separate file"
-            raise CommandError(f"{which}, {target[0]!r}.")
+        apart = target is not None and target[0].endswith(".npy")
+        require(not apart, f"--target is missing: that of the fit is in another file, {target}.")
     table = feature_rows(path, wanted, target, targets=True)
     y, names, order = table.y, table.target_names or [], wanted.target_names or []
     if y is None:
@@ -99,14 +99,11 @@ def scoring_rows(
     if y.ndim > 1 and names and sorted(names) == sorted(order):
         y = y[:, [names.index(name) for name in order]]
     if y.dtype.kind not in "biuf" and (classes is None or classes.dtype.kind in "biuf"):
-        needs = "regression needs numbers"
-        if classes is not None:
-            needs = f"the labels of the model are numbers such as {classes[0]}"
-        text = str(y.flat[0])
-        raise CommandError(f"the target of {path.name} holds text ({text!r}), but {needs}.")
-    width, found = 1 if classes is not None else width, 1 if y.ndim == 1 else y.shape[1]
+        found = f"holds text ({str(y.flat[0])!r}), but the model needs numbers"
+        raise CommandError(f"the target of {path.name} {found}.")
+    width, seen = 1 if classes is not None else width, 1 if y.ndim == 1 else y.shape[1]
     count = "one target" if width == 1 else f"{width} targets"
-    require(found == width, f"the model predicts {count}, but {path.name} has {found}.")
+    require(seen == width, f"the model predicts {count}, but {path.name} has {seen}.")
     return table.X, y
 
 
@@ -138,17 +135,11 @@ def require_target(path: Path, target: Names) -> None:
 
 
 def fit_frame(
-    path: str,
-    master: str | None,
-    columns: Given,
-    dtype: str | None,
-    task: str,
-    how: Given,
-    fit: Fit,
-) -> tuple[Any, Wanted, str]:
+    path: str, url: str | None, columns: Given, dtype: str | None, task: str, how: Given, fit: Fit
+) -> tuple[Estimator, Wanted, str]:
     """Read a path with Spark and fit it there; return the model, its names, and the source."""
     require(columns["target"], "--target is missing: which column is it?")
-    with session(master) as spark:
+    with session(url) as spark:
         frame = _read(spark, path)
         choice = choose(frame.columns, file=path, **columns)
         task = _judge_frame(frame, choice.targets, task)
@@ -187,8 +178,7 @@ def session(master: str | None) -> Iterator[SparkSession]:
     except Exception as error:
         where = "" if master is None else f" on {master}"
         raise CommandError(f"Spark does not start{where}: {sentence_of(error)}", 1) from error
-    with suppress(ValueError):  # only the main thread may
-        arm()  # Spark has put its own handler of Ctrl-C there
+    arm()  # Spark has put its own handler of Ctrl-C there
     try:
         yield spark
     finally:

@@ -27,10 +27,10 @@ from dfwtrace.data.files import array_name, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import counted, number, require_report, size_text, write_report
+from dfwtrace.report import counted, number, require_report, write_report
 from dfwtrace.solvers import StoppingCriteria, resolve
 from dfwtrace.solvers.progress import titles
-from dfwtrace.tasks.planning import Workload, free_memory
+from dfwtrace.tasks.planning import Workload, free_memory, size_text
 from dfwtrace.validation import check_count, check_positive
 
 Forms = Literal["auto", "gram", "implicit", "dense", "factored"]
@@ -55,9 +55,6 @@ _OF_STEP = ("objective", "gap", "relative_gap", "status")
 _SHOWN = ("rank", "objective", "epochs", "seconds")
 _SHARDS = 4
 _ORACLES = ("power-1", "power-2", "power-log", "naive", "sva", "lanczos")
-# The facts of a run in a demo, and how they are shown.
-_FACTS = {"solver": "", "epochs": "d", "relative_objective": ".4f", "relative_gap": ".1e"}
-_FACTS |= {"rank": "d", "rounds": ",d", "numbers_sent": ",d", "seconds": ".2f"}
 
 
 def fit(
@@ -261,13 +258,13 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
         kind, weights = "TraceNormRegressor", given.pop("class_weight", None)
         require(weights is None, "--class-weight belongs to classification.")
     if "radius" in given:
-        output.say(f"{task.capitalize()} with radius {given['radius']:g}.", note=True)
+        output.say(f"{task.capitalize()} with radius {given['radius']:g}.")
         titles.set(repeat("dfwtrace"))
     else:
         kind, radii, folds = f"{kind}CV", given["radii"], given["cv"]
         n = radii if isinstance(radii, int) else len(radii)
         over = f"{n} radii in {folds} folds; --radius sets one"
-        output.say(f"{task.capitalize()}; cross-validating over {over}.", note=True)
+        output.say(f"{task.capitalize()}; cross-validating over {over}.")
         titles.set(f"run {k} of {n * (1 + folds)}" for k in count(1))
     from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
 
@@ -337,30 +334,25 @@ def plan(
 
 
 def demo(json: Json = False, quiet: Quiet = False) -> None:
-    """Solve both problems of the paper, at a small scale, with every oracle and both solvers."""
-    X, Y, _ = dt.datasets.make_multitask(n=2000, d=40, m=30, rank=10, noise=0.1, seed=0)
-    Z, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, seed=0)
-    output, studies = Output(json, quiet), []
-    columns = [name.replace("_", " ") for name in _FACTS]
-    for title, radius, problem in (
-        ("Multi-task least squares, 2,000 rows, 40 × 30", 1.0, (dt.LeastSquares(), X, Y)),
-        ("Multinomial logistic regression, 1,000 rows, 30 × 10", 50.0, (dt.Multinomial(10), Z, y)),
-    ):
-        runs = []
-        for name in (*_ORACLES, "accelerated"):
-            how: Given = {"lmo": name, "epochs": 20}
-            how = how if name in _ORACLES else {"solver": name, "tol": _TOL}
-            how |= {"engine": dt.LocalEngine(n_shards=_SHARDS), "progress": False}
-            began, result = time.perf_counter(), dt.solve(*problem, radius=radius, **how)
-            if result.status == "interrupted":  # Ctrl-C ends the demo, not one of its runs
-                raise KeyboardInterrupt
-            share, rank = result.objective / result.objective_at_zero, result.W.rank
-            sent = [int(result.history.column(n).sum()) for n in ("rounds", "numbers_sent")]
-            found = (name, len(result.history), share, result.relative_gap, rank, *sent)
-            runs.append(dict(zip(_FACTS, (*found, time.perf_counter() - began), strict=True)))
-        rows = [list(map(format, run.values(), _FACTS.values())) for run in runs]
-        studies.append({"problem": f"{title}, radius {radius:g}", "radius": radius, "runs": runs})
-        output.say(f"{studies[-1]['problem']}\n\n{ui.table([columns, *rows])}\n")
+    """Solve a small multinomial problem with every oracle and both solvers."""
+    output, radius, runs = Output(json, quiet), 50.0, []
+    X, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, seed=0)
+    for name in (*_ORACLES, "accelerated"):
+        how: Given = {"lmo": name, "epochs": 20}
+        how = how if name in _ORACLES else {"solver": name, "tol": _TOL}
+        how |= {"engine": dt.LocalEngine(n_shards=_SHARDS), "progress": False}
+        began, result = time.perf_counter(), dt.solve(dt.Multinomial(), X, y, radius=radius, **how)
+        if result.status == "interrupted":  # Ctrl-C ends the demo, not one of its runs
+            raise KeyboardInterrupt
+        run: Given = {"solver": name, "epochs": len(result.history), "rank": result.W.rank}
+        run["relative_objective"] = result.objective / result.objective_at_zero
+        run["relative_gap"] = result.relative_gap
+        run |= {key: int(result.history.column(key).sum()) for key in ("rounds", "numbers_sent")}
+        runs.append(run | {"seconds": time.perf_counter() - began})
+    columns = [key.replace("_", " ") for key in runs[0]]
+    rows = [[name, *map(number, facts)] for name, *facts in (run.values() for run in runs)]
+    problem = f"Multinomial logistic regression, 1,000 rows, 30 × 10, radius {radius:g}"
+    output.say(f"{problem}\n\n{ui.table([columns, *rows])}\n")
     output.say("gap: certified upper bound of how far F is from its optimum; relative: over F(0).")
     output.say(f"rounds, numbers: of the oracle, as if each of {_SHARDS} shards were a worker.")
-    output.finish({"studies": studies})
+    output.finish({"studies": [{"problem": problem, "radius": radius, "runs": runs}]})

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +23,8 @@ from typer import Option
 from dfwtrace import CheckpointError, ModelFormatError
 from dfwtrace.data.table import DataFileError
 from dfwtrace.files.atomic import check_writable
-from dfwtrace.report import duration_text, number, size_text
+from dfwtrace.report import number
+from dfwtrace.tasks.planning import duration_text, size_text
 
 Facts = Mapping[str, object]
 Json = Annotated[bool, Option("--json", help="One JSON object on standard output, nothing else.")]
@@ -51,10 +51,10 @@ class CommandError(Exception):
         self.code = code
 
 
-def require(holds: object, sentence: str, code: int = BAD_INPUT) -> None:
+def require(holds: object, sentence: str) -> None:
     """End the command with a sentence unless something holds."""
     if not holds:
-        raise CommandError(sentence, code)
+        raise CommandError(sentence)
 
 
 class Output:
@@ -64,10 +64,10 @@ class Output:
         self.as_json, self.silent = as_json, as_json or quiet
         self.warnings: list[str] = []
 
-    def say(self, text: str, note: bool = False) -> None:
-        """Print a part of the result, or a note about what is being done."""
+    def say(self, text: str) -> None:
+        """Print a part of the result, or what is being done."""
         if not self.silent:
-            print(visible(text), file=sys.stderr if note else sys.stdout, flush=True)
+            print(visible(text), flush=True)
 
     def warn(self, text: str | None) -> None:
         """Print a warning, once."""
@@ -157,9 +157,8 @@ def visible(text: str) -> str:
 def guarded(run: Callable[[], int | None], *, as_json: bool, debug: bool) -> int:
     """Run a command and return its exit code; `debug` shows tracebacks of failures."""
     saved.set(None)
-    main_thread = threading.current_thread() is threading.main_thread()
-    ours = main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
         arm()
     try:
         code = run() or DONE
@@ -179,8 +178,8 @@ def guarded(run: Callable[[], int | None], *, as_json: bool, debug: bool) -> int
         if sentence:  # none where no command was given: the help has been shown
             _print_error(visible(sentence), code, as_json)
     finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        with suppress(TypeError, ValueError):  # not one of Python's, or not in the main thread
+            signal.signal(signal.SIGINT, before)
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -214,7 +213,8 @@ def arm() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, first)
+    with suppress(ValueError):  # only the main thread may
+        signal.signal(signal.SIGINT, first)
 
 
 def _explained(error: BaseException) -> tuple[int, str]:

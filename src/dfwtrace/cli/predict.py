@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TextIO
 
@@ -16,23 +16,20 @@ from typer import Argument, Option
 from dfwtrace import load
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import output as ui
-from dfwtrace.cli.data import Data, Target, Wanted, feature_rows, scoring_rows
+from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, feature_rows, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
-from dfwtrace.data.shards import slice_rows
 from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
 from dfwtrace.files.container import peek, read_container
-from dfwtrace.report import Report, TaskName, Worst, counted, number
+from dfwtrace.report import MOST_WORST, Report, TaskName, Worst, counted, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
-_NUMBERS_AT_ONCE = 1 << 22  # probabilities
 _ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
 _UNKNOWN = "the model does not know the labels of {}, such as {!r}: wrong, and not in the log loss."
-_MOST_WORST = 50  # classes or targets in a JSON object
 # What makes a spreadsheet take a cell for a formula, also in full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -84,13 +81,13 @@ def predict(
 def evaluate(
     model: Model, data: Data, target: Target = None, json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Score a model: accuracy and log loss, or R² and RMSE, on the target of the fit or another."""
+    """Score a model: accuracy and log loss, or R² and RMSE."""
     output, (estimator, wanted) = Output(json, quiet), load_model(model)
     X, y = scoring_rows(data, wanted, *kind_of(estimator), target)
     with ui.refusing():
         found = score(estimator, wanted, X, y)
     output.warn(found.warning)
-    task, worst = task_of(estimator), [vars(entry) for entry in found.worst[:_MOST_WORST]]
+    task, worst = task_of(estimator), [entry._asdict() for entry in found.worst[:MOST_WORST]]
     error, unit = ("RMSE {:.4g}", 1.0) if task == "regression" else ("{:.3g} % wrong", 100.0)
     listed = [f"{w.name} ({error.format(unit * w.error)})" for w in found.worst[:3] if w.error]
     shown = {"rows": f"{len(y):,}", **shown_scores(found.values)}
@@ -113,7 +110,7 @@ def inspect(
     output.finish(facts)
 
 
-def _of_model(file: Path) -> dict[str, Any]:
+def _of_model(file: Path) -> Given:
     estimator, wanted = load_model(file)
     W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)
     given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
@@ -125,7 +122,7 @@ def _of_model(file: Path) -> dict[str, Any]:
     return facts | {"classes": None if classes is None else classes.tolist()}
 
 
-def _of_checkpoint(file: Path) -> dict[str, Any]:
+def _of_checkpoint(file: Path) -> Given:
     run, memory = read_checkpoint(file)
     run.pop("rows of the shards", None)
     with checkpoint_errors(file):
@@ -135,26 +132,26 @@ def _of_checkpoint(file: Path) -> dict[str, Any]:
         return run | {"seconds": float(memory["seconds"])}
 
 
-def task_of(estimator: Any) -> TaskName:
+def task_of(estimator: Estimator) -> TaskName:
     """Return what an estimator is for."""
     return "classification" if "classes_" in vars(estimator) else "regression"
 
 
-def report_of(estimator: Any, **facts: Any) -> Report:
+def report_of(estimator: Estimator, **facts: Any) -> Report:
     """Return the report of a fitted estimator."""
     task, radius = task_of(estimator), float(estimator.radius_)
     return Report.of_result(estimator.result_, task=task, radius=radius, **facts)
 
 
-def facts_of(estimator: Any, report: Report) -> dict[str, Any]:
+def facts_of(estimator: Estimator, report: Report) -> Given:
     """Return what fit and inspect say about a model, for programs."""
-    facts: dict[str, Any] = {"estimator": type(estimator).__name__, "task": report.task}
+    facts: Given = {"estimator": type(estimator).__name__, "task": report.task}
     for part in (report.data, report.settings, report.outcome):
         facts |= {name: fact for name, fact in part._asdict().items() if fact != ""}
     return facts
 
 
-def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
+def save_model(estimator: Estimator, wanted: Wanted, path: Path) -> None:
     """Write a model that `load_model` and `dfwtrace.load` read."""
     from dfwtrace.estimators.saving import save
 
@@ -162,10 +159,10 @@ def save_model(estimator: Any, wanted: Wanted, path: Path) -> None:
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
     save(estimator, path, dict(zip(Wanted._fields[2:], notes, strict=True)))
-    vars(estimator).pop("feature_names_in_", None)  # rows come in its order, without names
+    estimator.__dict__.pop("feature_names_in_", None)  # rows come in its order, without names
 
 
-def load_model(path: Path) -> tuple[Any, Wanted]:
+def load_model(path: Path) -> tuple[Estimator, Wanted]:
     """Read a model, without its feature names, and what it takes from files where that is sound."""
 
     def note(key: str, kind: type) -> Any:
@@ -203,12 +200,12 @@ def by_key(values: dict[str, float]) -> dict[str, float]:
     return {name.translate(keys).lower(): value for name, value in values.items()}
 
 
-def kind_of(estimator: Any) -> tuple[Array | None, int]:
+def kind_of(estimator: Estimator) -> tuple[Array | None, int]:
     """Return the classes of an estimator, if it has any, and the number of columns of W."""
     return vars(estimator).get("classes_"), estimator.low_rank_.shape[1]
 
 
-def score(estimator: Any, wanted: Wanted, X: Matrix, y: Array) -> Scores:
+def score(estimator: Estimator, wanted: Wanted, X: Matrix, y: Array) -> Scores:
     """Return accuracy and log loss of a classifier, R² and RMSE of a regressor."""
     classes, width = kind_of(estimator)
     if classes is not None:
@@ -228,45 +225,33 @@ def score(estimator: Any, wanted: Wanted, X: Matrix, y: Array) -> Scores:
     return Scores(values, [Worst(names[j], len(y), float(errors[j])) for j in order])
 
 
-def _score_classes(estimator: Any, X: Matrix, y: Array) -> Scores:
-    classes = estimator.classes_
+def _score_classes(estimator: Estimator, X: Matrix, y: Array) -> Scores:
+    def mean(of: Array) -> float:
+        return float(of.mean()) if of.size else math.nan
+
+    classes, logs = estimator.classes_, estimator.predict_log_proba(X)
     labels = y.astype(str) if classes.dtype.kind in "OUS" else whole_as_integers(y)
     place = {label: i for i, label in enumerate(classes.tolist())}
     own = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
-    known, right, in_top = own >= 0, np.zeros(len(own), bool), np.zeros(len(own), bool)
-    of_own = np.zeros(len(own))
-    for rows, block in _blocks(X, len(classes)):
-        logs = estimator.predict_log_proba(block)
-        of_own[rows] = logs[np.arange(logs.shape[0]), own[rows]]
-        right[rows] = known[rows] & (logs.argmax(axis=1) == own[rows])
-        in_top[rows] = known[rows] & ((logs > of_own[rows, None]).sum(axis=1) < _TOP)
-    counts, hits = (np.bincount(own[part], minlength=len(classes)) for part in (known, right))
-    present = np.flatnonzero(counts)
-    recalls = hits[present] / counts[present]
-    values = {"accuracy": float(right.mean())}
+    known, right, of_own = own >= 0, logs.argmax(axis=1) == own, logs[np.arange(len(own)), own]
+    present, counts = np.unique(own[known], return_counts=True)
+    recalls = np.bincount(own[right], minlength=len(classes))[present] / counts
+    values = {"accuracy": mean(right)}
     if len(classes) > _TOP:
-        values["top-5 accuracy"] = float(in_top.mean())
-    values["balanced accuracy"] = float(recalls.mean()) if recalls.size else float("nan")
-    values["log loss"] = -float(of_own[known].mean()) if known.any() else float("nan")
+        in_top = (logs > of_own[:, None]).sum(axis=1) < _TOP
+        values["top-5 accuracy"] = mean(known & in_top)
+    values |= {"balanced accuracy": mean(recalls), "log loss": -mean(of_own[known])}
     order = np.argsort(recalls, kind="stable")
-    ranked = zip(present[order], recalls[order], strict=True)
-    worst = [Worst(str(classes[c]), int(counts[c]), 1.0 - float(r)) for c, r in ranked]
+    ranked = zip(classes[present[order]], counts[order], recalls[order], strict=True)
+    worst = [Worst(str(name), int(rows), 1.0 - float(recall)) for name, rows, recall in ranked]
     if known.all():
         return Scores(values, worst)
     unknown = counted(int((~known).sum()), "row"), str(y[int(np.argmin(known))])
     return Scores(values, worst, _UNKNOWN.format(*unknown))
 
 
-def _blocks(X: Matrix, classes: int) -> Iterator[tuple[slice, Matrix]]:
-    """Yield blocks of rows: the probabilities of all may not fit in memory."""
-    from sklearn.utils import gen_batches
-
-    for rows in gen_batches(X.shape[0], max(1, _NUMBERS_AT_ONCE // classes)):
-        yield rows, slice_rows(X, rows.start, rows.stop)
-
-
 def _predictions(
-    estimator: Any, wanted: Wanted, X: Matrix, proba: bool, top: int | None
+    estimator: Estimator, wanted: Wanted, X: Matrix, proba: bool, top: int | None
 ) -> dict[str, Array]:
     """Return predictions by the names of their columns."""
     if task_of(estimator) == "regression":
@@ -279,17 +264,15 @@ def _predictions(
         return {f"p_{c}": p for c, p in zip(classes, estimator.predict_proba(X).T, strict=True)}
     if top is None:
         return {"prediction": estimator.predict(X)}
-    parts: dict[str, list[Array]] = {}
-    for _, block in _blocks(X, len(classes)):
-        shares = estimator.predict_proba(block)
-        for j, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].T, 1):
-            parts.setdefault(f"class_{j}", []).append(classes[best])
-            parts.setdefault(f"probability_{j}", []).append(shares[np.arange(len(best)), best])
-    return {name: np.concatenate(blocks) for name, blocks in parts.items()}
+    columns, shares = dict[str, Array](), estimator.predict_proba(X)
+    for j, best in enumerate(np.argsort(-shares, axis=1, kind="stable")[:, :top].T, 1):
+        columns |= {f"class_{j}": classes[best]}
+        columns |= {f"probability_{j}": shares[np.arange(len(best)), best]}
+    return columns
 
 
 def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
-    def cell(value: Any) -> Any:
+    def cell(value: object) -> object:
         """Quote text that a spreadsheet would run, and spell out what a terminal would obey."""
         if not isinstance(value, str):
             return value

@@ -172,9 +172,11 @@ def size_text(n_bytes: float) -> str:
 
 def duration_text(seconds: float) -> str:
     """Seconds in the unit that fits, such as "4.2 ms" or "1 h 2 min"."""
+    if not math.isfinite(seconds):
+        return "—"
     if 0.0 < seconds < 0.9995:
         return f"{1e6 * seconds:.3g} µs" if seconds < 0.9995e-3 else f"{1e3 * seconds:.3g} ms"
-    if not 59.95 <= seconds < math.inf:
+    if seconds < 59.95:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
