@@ -139,10 +139,9 @@ def test_without_a_warm_start_a_fit_forgets_the_last(multiclass: Data) -> None:
 def test_a_warm_start_on_other_data_is_refused(multitask: Data) -> None:
     X, Y = multitask
     model = dt.TraceNormRegressor(warm_start=True).fit(X, Y)
-    expected = r"start must have shape \({}\), got \(7, 5\)\."
-    with pytest.raises(ValueError, match=expected.format("6, 5")):
+    with pytest.raises(ValueError, match=r"start must be .* shape \(6, 5\), got .*7×5"):
         model.fit(X[:, :6], Y)
-    with pytest.raises(ValueError, match=expected.format("7, 1")):
+    with pytest.raises(ValueError, match=r"start must be .* shape \(7, 1\), got .*7×5"):
         model.fit(X, Y[:, 0])
 
 

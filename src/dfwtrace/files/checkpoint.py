@@ -46,6 +46,7 @@ class Checkpoint:
     Parameters
     ----------
     path : str or path-like
+        The file.
     epochs : int, default=None
         Write it every `epochs` epochs.
     seconds : float, default=None
