@@ -28,7 +28,6 @@ INTERNAL = {
 }
 # To be completed.
 INCOMPLETE = ("dfwtrace.engines.", "dfwtrace.plotting.", "dfwtrace.report.")
-INCOMPLETE += ("dfwtrace.lmo.", "dfwtrace.losses.", "dfwtrace.tasks.task.")
 
 
 def public() -> Iterator[tuple[str, Any]]:
