@@ -26,8 +26,9 @@ INTERNAL = {
     "ScoresTask": "examine plan represent with_weights",
     "Task": "examine expect plan precision renew summarise summarise_folds supports tangent",
 }
-# To be completed.
+# To be completed, and what is not asked for there until then.
 INCOMPLETE = ("dfwtrace.engines.", "dfwtrace.plotting.", "dfwtrace.report.")
+LATER = {"PR01", "PR02", "PR07", "RT01", "RT02", "RT03", "SS02", "SS05", "SS06"}
 
 
 def public() -> Iterator[tuple[str, Any]]:
@@ -43,8 +44,8 @@ PUBLIC = dict(public())
 
 
 def errors_in(name: str, ignored: set[str]) -> list[str]:
-    found = validate(name)["errors"]
-    return [f"{name}: {code} {text}" for code, text in found if code not in ignored]
+    found, later = validate(name)["errors"], LATER if name.startswith(INCOMPLETE) else set()
+    return [f"{name}: {code} {text}" for code, text in found if code not in ignored | later]
 
 
 def own_members(thing: type) -> Iterator[str]:
@@ -58,7 +59,7 @@ def own_members(thing: type) -> Iterator[str]:
                 yield member
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if not name.startswith(INCOMPLETE)])
+@pytest.mark.parametrize("name", PUBLIC)
 def test_public_docstrings_are_complete(name: str) -> None:
     thing, ignored = PUBLIC[name], set(IGNORED)
     if inspect.isclass(thing):
