@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any, Protocol
 
 import pytest
+from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
 
 import dfwtrace as dt
+from dfwtrace import estimators
 
-MODULES = [dt.datasets, dt.lmo, dt.losses, dt.plotting, dt.report]
+MODULES = [dt, dt.datasets, dt.lmo, dt.losses, dt.plotting, dt.report, estimators]
 
-# Not asked for: extended summaries, "See Also", descriptions where the type says all, and the
-# typography of sentences that begin with mathematics.
+# Not asked for: extended summaries, "See Also", line breaks, full stops after descriptions of
+# types, and the typography of sentences that begin with mathematics.
 IGNORED = {"ES01", "SA01", "SA04", "GL01", "GL02", "GL03", "YD01"}
-IGNORED |= {"PR07", "PR08", "PR09", "RT03", "RT04", "RT05", "SS02", "SS05", "SS06"}
-# Asked of functions and classes, but not of each method.
-OF_METHODS = IGNORED | {"EX01", "PR01", "PR02", "RT01", "RT02"}
-# Errors and interfaces need no example, and fields of what the package returns are attributes.
-OF_RESULTS = IGNORED | {"EX01", "PR01"}
+IGNORED |= {"PR08", "PR09", "RT04", "RT05"}
 
-
-def is_public(name: str, thing: Any, module: ModuleType) -> bool:
-    documented = inspect.isclass(thing) or inspect.isfunction(thing)
-    home = getattr(thing, "__module__", "")
-    return name[0] != "_" and documented and home.startswith(module.__name__)
+# Between tasks, losses and solvers: a custom task or loss neither defines nor calls them.
+INTERNAL = {
+    "Loss": "advance along evaluate_weighted",
+    "ScoresTask": "examine plan represent with_weights",
+    "Task": "examine expect plan precision renew summarise summarise_folds supports tangent",
+}
+# To be completed, and what is not asked for there until then.
+INCOMPLETE = ("dfwtrace.engines.", "dfwtrace.plotting.", "dfwtrace.report.")
+LATER = {"PR01", "PR02", "PR07", "RT01", "RT02", "RT03", "SS02", "SS05", "SS06"}
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    for module in (dt, *MODULES):
+    for module in MODULES:
         for name in getattr(module, "__all__", None) or list(vars(module)):
             thing = getattr(module, name)
-            if is_public(name, thing, module):
+            documented = inspect.isclass(thing) or inspect.isfunction(thing)
+            if name[0] != "_" and documented and thing.__module__.startswith(module.__name__):
                 yield f"{thing.__module__}.{thing.__qualname__}", thing
 
 
@@ -42,25 +44,37 @@ PUBLIC = dict(public())
 
 
 def errors_in(name: str, ignored: set[str]) -> list[str]:
-    found = validate(name)["errors"]
-    return [f"{name}: {code} {text}" for code, text in found if code not in ignored]
+    found, later = validate(name)["errors"], LATER if name.startswith(INCOMPLETE) else set()
+    return [f"{name}: {code} {text}" for code, text in found if code not in ignored | later]
+
+
+def own_members(thing: type) -> Iterator[str]:
+    """Methods and properties that a class, or a private base of it, has first."""
+    bases = [base for base in thing.__mro__ if base.__module__.startswith("dfwtrace")]
+    for kind in (base for base in bases if base is thing or base not in PUBLIC.values()):
+        for member, value in vars(kind).items():
+            method = inspect.isfunction(value) or isinstance(value, property | classmethod)
+            inherited = any(member in vars(base) for base in kind.__mro__[1:])
+            if member[0] != "_" and method and not inherited:
+                yield member
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_docstrings_are_complete(name: str) -> None:
-    thing = PUBLIC[name]
-    is_class = inspect.isclass(thing)
-    returned = is_class and (
-        issubclass(thing, Exception)
-        or "\n    Attributes\n" in (thing.__doc__ or "")
-        or thing.__mro__[1] is Protocol
-    )
-    wrong = errors_in(name, OF_RESULTS if returned else IGNORED)
-    for member, value in vars(thing).items() if is_class else ():
-        method = inspect.isfunction(value) or isinstance(value, property | classmethod)
-        inherited = any(member in vars(base) for base in (thing.__mro__[1:] if is_class else ()))
-        if method and member[0] != "_" and not inherited:
-            wrong += errors_in(f"{name}.{member}", OF_METHODS)
+    thing, ignored = PUBLIC[name], set(IGNORED)
+    if inspect.isclass(thing):
+        attributes = NumpyDocString(inspect.getdoc(thing))["Attributes"]
+        # Fields of what the package returns are attributes; errors and interfaces need no example.
+        fields = set(vars(thing).get("__annotations__", ()))
+        described = {part for each in attributes for part in each.name.split(", ")}
+        interface = issubclass(thing, Exception) or thing.__mro__[1] is Protocol
+        ignored |= {"EX01"} if attributes or interface else set()
+        ignored |= {"PR01"} if (attributes and described >= fields) or interface else set()
+    wrong = errors_in(name, ignored)
+    internal = INTERNAL.get(thing.__name__, "").split()
+    for member in own_members(thing) if inspect.isclass(thing) else ():
+        unasked = {"EX01", "PR01", "RT01"} if member in internal else {"EX01"}
+        wrong += errors_in(f"{name}.{member}", IGNORED | unasked)
     assert not wrong, "\n".join(wrong)
 
 

@@ -182,15 +182,21 @@ def plan(
     Parameters
     ----------
     task : Task
-        This and all other parameters are as for `solve`.
-    X : array, sparse matrix or Spark DataFrame
-    y : array, optional
+        What F is. This and all other parameters are as for `solve`.
+    X, y : array, sparse matrix or Spark DataFrame, and array, optional
+        Features and targets.
     features, label : str or list of str, optional
+        Columns of a DataFrame.
     solver : {"dfw", "accelerated"}, default="dfw"
+        The solver, whose cost is estimated.
     lmo : str or object, optional
+        For "dfw", the oracle.
     epochs : int, optional
+        Largest number of epochs.
     representation : str, default="auto"
+        The one to take, or "auto" for the fastest that fits in memory.
     engine : Engine, optional
+        Where the shards live.
 
     Returns
     -------
@@ -238,27 +244,30 @@ def path(
     Parameters
     ----------
     task : Task
-        This and all that is not described here is as for `solve`.
-    X : array, sparse matrix or Spark DataFrame
-    y : array, optional
+        What F is.
+    X, y : array, sparse matrix or Spark DataFrame, and array, optional
+        Features and targets, as for `solve`.
     radii : sequence of float
-        In any order.
+        Bounds of the trace norm, in any order.
     folds : int or array of shape (n,), optional
         Also validate each radius on this number of random folds of the rows, or on given ones: the
         number of each row's fold, from 0; all runs learn from rows with a negative number.
-    features, label : str or list of str, optional
-    sample_weight : array of shape (n,), or str, optional
+    features, label, sample_weight : str, list of str or array, optional
+        Columns of a DataFrame, or an array of weights, as for `solve`.
     intercept : bool, default=False
+        Add an unconstrained b ∈ Rᵐ to every row of scores.
     tol : float, default=1e-4
         Relative gap that each run is certified to.
     epochs : int, default=1000
         Largest number of epochs of each run.
     max_time : float, optional
         Wall-clock limit of each run in seconds.
-    representation : str, default="auto"
-    engine : Engine, optional
+    representation, engine : str and Engine, optional
+        What a shard keeps, and where the shards live, as for `solve`.
     seed : int, default=0
+        The seed that all workers share, and that of random folds.
     progress : bool, optional
+        Show a progress bar; by default, if standard error is a terminal.
 
     Returns
     -------

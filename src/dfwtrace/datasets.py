@@ -21,25 +21,29 @@ def make_multitask(
     seed: int = 0,
     dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, LowRankMatrix]:
-    """Multi-task regression Y = XW + noise, X Gaussian, W of the given rank and trace norm 1.
+    """Draw data of multi-task regression: Y = XW + noise, X Gaussian, W of low rank.
 
     Parameters
     ----------
-    n, d, m : int
+    n, d, m : int, default=20_000, 300, 300
         Rows, features, tasks.
-    rank : int
+    rank : int, default=10
         Rank of the truth.
-    noise : float
+    noise : float, default=0.0
         Standard deviation of the Gaussian noise, relative to that of the entries of XW.
-    seed : int
-    dtype : dtype
+    seed : int, default=0
+        Seed of the generator.
+    dtype : dtype, default=float64
         float32 or float64.
 
     Returns
     -------
     X : array of shape (n, d)
+        Gaussian features.
     Y : array of shape (n, m)
+        Targets of the tasks.
     W_true : LowRankMatrix
+        The truth, of trace norm 1.
 
     Examples
     --------
@@ -66,23 +70,27 @@ def make_multiclass(
     seed: int = 0,
     dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, LowRankMatrix]:
-    """Multi-class classification: y is the class of highest score in XW.
+    """Draw data of multi-class classification: y is the class of highest score in XW.
 
     Parameters
     ----------
-    n, d, m : int
+    n, d, m : int, default=20_000, 300, 300
         Rows, features, classes. With few rows, some classes may have none.
-    rank : int
-        Rank of the truth, which has trace norm 1.
-    seed : int
-    dtype : dtype
+    rank : int, default=10
+        Rank of the truth.
+    seed : int, default=0
+        Seed of the generator.
+    dtype : dtype, default=float64
         float32 or float64.
 
     Returns
     -------
     X : array of shape (n, d)
+        Gaussian features.
     y : array of shape (n,)
+        Classes, from 0.
     W_true : LowRankMatrix
+        The truth, of trace norm 1.
 
     Examples
     --------

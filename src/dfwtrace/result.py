@@ -42,13 +42,30 @@ class History(list[Record]):
         return list(dict.fromkeys(name for record in self for name in record))
 
     def column(self, name: str) -> Array:
-        """One column as an array, with NaN where a record has no such value."""
+        """Return one column as an array.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        array of shape (epochs,)
+            The values, NaN where a record has none.
+        """
         if self and name not in self.columns:
             raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}.")
         return np.asarray([record.get(name, np.nan) for record in self])
 
     def to_pandas(self) -> Data:
-        """A pandas DataFrame with a row for each epoch."""
+        """Convert to a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each epoch.
+        """
         import pandas
 
         return pandas.DataFrame(list(self))
@@ -129,7 +146,7 @@ class Result:
 
     @property
     def relative_gap(self) -> float:
-        """gap / |F(0)|, what `tol` is compared with; the gap itself if F(0) = 0."""
+        """Ratio gap / |F(0)|, what `tol` is compared with; the gap itself if F(0) = 0."""
         scale = abs(self.objective_at_zero)
         return self.gap / scale if scale > 0.0 else self.gap
 

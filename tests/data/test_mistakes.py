@@ -284,14 +284,6 @@ def test_a_member_that_is_no_array(tmp_path: Path) -> None:
     assert "'X'" in refusal(tmp_path / "t.npz")
 
 
-def test_an_arrow_stream_is_refused(tmp_path: Path) -> None:
-    table = pa.table({"x": [1.0]})
-    path = tmp_path / "t.arrow"
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    assert "is not an Arrow file" in refusal(path)
-
-
 def test_features_that_a_model_misses(tmp_path: Path) -> None:
     path = tmp_path / "new.csv"
     path.write_text("a,b,c\n1,2,3\n")

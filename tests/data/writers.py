@@ -29,6 +29,11 @@ def write_zst(path: Path, text: str) -> None:
         sink.write(text.encode())
 
 
+def write_stream(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=9)
+
+
 def write(path: Path, columns: Any, chunk: int = 3) -> Path:
     """Write a Parquet, Arrow or Feather file."""
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
@@ -48,5 +53,6 @@ WRITERS: dict[str, Callable[[Path, Any, Any], object]] = {
     "t.csv.zst": lambda path, X, y: write_zst(path, csv_text(X, y)),
     "t.parquet": lambda path, X, y: write(path, arrow_table(X, y), chunk=7),
     "t.arrow": lambda path, X, y: write(path, arrow_table(X, y), chunk=9),
+    "stream.arrow": lambda path, X, y: write_stream(path, arrow_table(X, y)),
     "t.feather": lambda path, X, y: write(path, arrow_table(X, y)),
 }

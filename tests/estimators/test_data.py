@@ -95,6 +95,14 @@ def test_the_place_in_memory_changes_nothing(problem: Any, tmp_path: Path) -> No
     assert np.array_equal(frozen, X)
 
 
+def test_labels_do_not_depend_on_the_other_rows(multiclass: Any) -> None:
+    X, y = multiclass
+    model = dt.TraceNormClassifier(5.0).fit(X, y)
+    many, labels = np.tile(X, (35, 1)), np.tile(model.predict(X), 35)  # more than a block
+    assert np.array_equal(model.predict(many), labels)
+    assert np.array_equal(model.predict(sp.csr_array(many)), labels)
+
+
 def test_float32_stays_float32(problem: Any) -> None:
     estimator, X, y = problem
     narrow = X.astype(np.float32)

@@ -32,7 +32,7 @@ _TEXT = (pa.string(), pa.large_string(), pa.string_view())
 
 
 class ArrowPart:
-    """A Parquet or Arrow file."""
+    """A Parquet file, or an Arrow file or stream."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self.path, self._what = path, f"a{'n' * (kind == 'arrow')} {kind.title()} file"
@@ -43,23 +43,27 @@ class ArrowPart:
             )
             form = pa.dataset.ParquetFileFormat(default_fragment_scan_options=options)
         files = pa.fs.LocalFileSystem(use_mmap=kind == "arrow")
-        with reading(path, self._what):
-            self._fragment = form.make_fragment(str(path), filesystem=files)
-            schema = self._fragment.physical_schema
+        with reading(path, self._what), path.open("rb") as file:
+            if kind == "arrow" and file.read(6) != b"ARROW1":  # Arrow's stream format
+                stream = pa.ipc.open_stream(pa.memory_map(str(path)))
+                self._rows = pa.dataset.dataset(stream.read_all())
+            else:
+                self._rows = pa.dataset.dataset(str(path), format=form, filesystem=files)
+            schema = self._rows.schema
             table.check_unique(schema.names, path.name)  # decoded now: may not be UTF-8
         self.types = dict(zip(schema.names, schema.types, strict=True))
 
     def batches(self, types: Types, rows: int) -> Iterator[pa.RecordBatch]:
         """Read columns in this order, a number of rows at a time."""
         with reading(self.path, self._what):
-            for batch in self._fragment.to_batches(columns=list(types), batch_size=rows):
+            for batch in self._rows.to_batches(columns=list(types), batch_size=rows):
                 batch.validate(full=True)  # a damaged file may point anywhere
                 yield batch
 
     def count(self) -> tuple[int, bool]:
         """Return the number of rows, and that it is exact."""
         with reading(self.path, self._what):
-            return self._fragment.count_rows(), True
+            return self._rows.count_rows(), True
 
 
 class CsvPart:

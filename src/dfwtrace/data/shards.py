@@ -86,7 +86,9 @@ class Shard:
     index : int
         Its place among the shards.
     X : array or CSR matrix of shape (n_rows, d)
+        Features.
     y : array or None
+        Targets.
 
     Examples
     --------
@@ -110,7 +112,13 @@ class Shard:
         return int(self.X.data.nbytes if sp.issparse(self.X) else self.X.nbytes)
 
     def digest(self) -> bytes:
-        """Sixteen bytes that change if anything in the shard changes."""
+        """Compute a checksum.
+
+        Returns
+        -------
+        bytes
+            Sixteen bytes that change if anything in the shard changes.
+        """
         sum_of_all, X = hashlib.blake2b(digest_size=16), self.X
         parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
         for part in parts if self.y is None else (*parts, self.y):

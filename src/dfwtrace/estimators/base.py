@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from inspect import cleandoc
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -59,6 +60,72 @@ except ImportError:  # scikit-learn before 1.9
         return fit
 
 
+# What several estimators document alike: it takes the place of the key in their docstrings.
+_SHARED_DOCS = {
+    "<settings>": """\
+tol : float or None, default=1e-4
+    The fit ends when the certified gap is at most `tol` times the objective at W = 0.
+max_iter : int or None, default=None
+    Maximum number of epochs of a fit. If None, 1000 for solver "accelerated" and 100 for "dfw".
+max_time : float or None, default=None
+    Wall-clock limit of a fit in seconds, checked after each epoch.
+fit_intercept : bool, default=True
+    Whether to learn b, which is not constrained.
+engine : "local" or Engine, default="local"
+    Where a fit runs: in this process, or for instance on ``SparkEngine(spark)``.
+representation : {"auto", "gram", "implicit", "dense", "factored"}, default="auto"
+    What a shard keeps, see `dfwtrace.plan`; "gram" is for regression only.
+n_shards : int or None, default=None
+    Shards of the local engine. If None, 8, or 1 for data below a mebibyte. The same number of
+    shards gives the same bits.
+n_jobs : int or None, default=None
+    Threads of the local engine; None and -1 for all processors.
+random_state : int, RandomState or None, default=None
+    Seed of the solver. If None, the same seed in every fit.
+verbose : int, default=0
+    Show a progress bar if not zero.""",
+    "<solver>": """\
+solver : {"accelerated", "dfw"}, default="accelerated"
+    As for `dfwtrace.solve`.
+warm_start : bool, default=False
+    Whether to start from the last solution.
+checkpoint : str, path-like, Checkpoint or None, default=None
+    A file to continue from if the fit is killed; see `dfwtrace.Checkpoint`.
+lmo : str, LMO or None, default=None
+    Oracle of solver "dfw"; see `dfwtrace.solve`.
+step : str, float, callable, Step or None, default=None
+    Step size of solver "dfw"; see `dfwtrace.solve`.""",
+    "<attributes>": """\
+low_rank_ : LowRankMatrix of shape (d, m)
+    W as factors, with a column for every target, or for every class, even for two classes.
+coef_ : ndarray of shape (m, d), or (d,) for one target, (1, d) for two classes
+    W transposed and dense, built on every access; for two classes, their difference.
+intercept_ : ndarray of shape (m,) or (1,), or float
+    b, for the same targets or classes as `coef_`.
+n_iter_, n_features_in_ : int
+    Number of epochs, and of features.
+history_ : History
+    A record for each epoch.
+duality_gap_, radius_ : float
+    Certified upper bound of the objective less its optimum, and the radius.
+status_ : str
+    "optimal" if the gap is within `tol`; see `dfwtrace.Result`.
+result_ : Result
+    All that the solver returned.
+feature_names_in_ : ndarray of str
+    Names of the features, if X had names.""",
+    "<search>": """\
+radii_ : ndarray of shape (n_radii,)
+    All radii that were tried.
+scores_ : ndarray of shape (n_radii, n_folds)
+    Scores on the rows left out; higher is better.
+validation_ : ndarray of shape (n_radii, n_folds)
+    Mean loss of a row left out.
+path_ : Path
+    All fits.""",
+}
+
+
 @dataclass(eq=False, repr=False)  # for the constructor; the rest is scikit-learn's
 class TraceNormEstimator(
     CallbackSupportMixin,  # type: ignore[misc]  # scikit-learn's classes are untyped
@@ -79,6 +146,13 @@ class TraceNormEstimator(
     n_jobs: int | None = None
     random_state: int | np.random.RandomState | None = None
     verbose: int = 0
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        doc = cleandoc(cls.__doc__ or "")
+        for key, text in _SHARED_DOCS.items():
+            doc = doc.replace(key, text)
+        cls.__doc__ = doc
 
     @abstractmethod
     def _task(self) -> ScoresTask:
@@ -159,9 +233,17 @@ class TraceNormEstimator(
         return LocalEngine(n_shards, n_jobs)
 
     def transform(self, X: Data) -> Array:
-        """Project rows on the left singular vectors of W: X U, of shape (n, rank).
+        """Project rows on the left singular vectors of W.
 
-        Singular vectors have no sign of their own; here the largest entry of each is positive.
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n, rank)
+            X U, with the signs of U such that the largest entry of each column is positive.
         """
         X = self._check_rows(X)
         U = self.low_rank_.U
@@ -190,8 +272,10 @@ class TraceNormEstimator(
         return validate_data(self, X, *y, accept_sparse="csr", dtype=dtypes, **how)
 
     def _scores(self, X: Data) -> Array:
+        return self._scores_of(self._check_rows(X))
+
+    def _scores_of(self, X: Matrix) -> Array:
         """XW + 1bᵀ through the factors, in the precision of X."""
-        X = self._check_rows(X)
         left, right, b = self._factors(X.dtype)
         scores: Array = (X @ left) @ right
         scores += b
@@ -204,18 +288,28 @@ class TraceNormEstimator(
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file, which `dfwtrace.load` reads.
 
-        The file is written whole or not at all: a previous one stays until the new one is complete.
-        Estimators of derived classes, and labels that are no numbers or strings, are refused.
+        Parameters
+        ----------
+        path : str or path-like
+            The file, written whole or not at all: a previous one stays until it is complete.
+
+        Raises
+        ------
+        TypeError
+            The estimator is of a derived class, or its labels are not numbers or strings.
         """
         from dfwtrace.estimators.saving import save
 
         save(self, path)
 
     def to_onnx(self) -> Any:
-        """Return the fitted model as an `onnx.ModelProto`; needs ``dfwtrace[onnx]``.
+        """Convert the fitted model to ONNX; needs ``dfwtrace[onnx]``.
 
-        Its input is "X", a float32 matrix with any number of rows. A classifier's outputs are
-        "label" and "probabilities", a regressor's is "prediction".
+        Returns
+        -------
+        onnx.ModelProto
+            Its input is "X", a float32 matrix with any number of rows. A classifier's outputs are
+            "label" and "probabilities", a regressor's is "prediction".
         """
         from dfwtrace.estimators.saving import to_onnx
 
@@ -257,10 +351,15 @@ class FixedRadius(TraceNormEstimator):
             Features.
         y : array of shape (n, m) or (n,), str, or list of str
             Targets or labels, numbers or strings; names of columns if X is a Spark DataFrame.
-        sample_weight : array of shape (n,), or str, default=None
+        sample_weight : array of shape (n,), str or None, default=None
             Weights of the rows; the name of their column if X is a Spark DataFrame.
-        features : str or list of str, default=None
+        features : str, list of str or None, default=None
             Columns of features of a Spark DataFrame; see `dfwtrace.solve`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         self._fit(X, y, sample_weight, features, self._find)
         return self

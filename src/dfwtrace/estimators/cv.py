@@ -56,10 +56,17 @@ class CrossValidated(TraceNormEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight, features : object
-            As for `TraceNormRegressor.fit`; X is a Spark DataFrame for regressors only.
-        groups : array of shape (n,), default=None
-            For a `cv` that keeps groups together, such as GroupKFold.
+        X, y, sample_weight : object
+            Features, targets or labels, and weights; as for `TraceNormRegressor.fit`.
+        groups : array of shape (n,) or None, default=None
+            Groups of rows, for a `cv` that keeps groups together, such as GroupKFold.
+        features : str, list of str or None, default=None
+            Columns of features of a Spark DataFrame; see `dfwtrace.solve`.
+
+        Returns
+        -------
+        self
+            The estimator, fitted to all rows with the best radius.
         """
         search = partial(self._search, sample_weight=sample_weight, groups=groups)
         self._fit(X, y, sample_weight, features, search)
@@ -90,7 +97,7 @@ class CrossValidated(TraceNormEstimator):
         return found.results[best], float(found.radii[best])
 
     def _grid(self, X: Data, y: Data, data: Named) -> Sequence[float] | FloatArray:
-        """The radii as given; of a number, as many around F(0)/σ₁(∇F(0)), below which F > 0."""
+        """The radii as given, or a grid around F(0)/σ₁(∇F(0)), below which F > 0."""
         if not isinstance(self.radii, int) and np.ndim(self.radii):
             return self.radii
         count = check_count("radii", self.radii, 1)
@@ -147,46 +154,22 @@ class CrossValidated(TraceNormEstimator):
 class TraceNormRegressorCV(RegressorMethods, CrossValidated):
     """`TraceNormRegressor` with the radius that does best on rows it has not seen.
 
-    All fits are made by the solver "accelerated". What has no description here is as for
-    `TraceNormRegressor`, of the fit to all rows with the best radius.
+    All fits are made by the solver "accelerated".
 
     Parameters
     ----------
     radii : int or array of float, default=10
-        The radii to try; of a number, as many are found from the data.
-    tol : float or None, default=1e-4
-    max_iter : int, default=None
-        Maximum number of epochs of each fit; if None, 1000.
-    max_time : float, default=None
-        Wall-clock limit of each fit, of a radius and a fold or all rows, in seconds.
-    fit_intercept : bool, default=True
-    engine : "local" or Engine, default="local"
-    representation : {"auto", "gram", "implicit", "dense", "factored"}, default="auto"
-    n_shards, n_jobs : int, default=None
-    random_state : int, RandomState or None, default=None
-    verbose : int, default=0
+        Radii to try. If an int, the number of radii on a grid found from the data.
+    <settings>
     cv : int, splitter, iterable of splits or None, default=None
-        Folds, as everywhere in scikit-learn; each row is left out at most once. None is 5.
+        Folds, as everywhere in scikit-learn; each row is left out at most once. If None, 5 folds.
     scoring : str, callable or None, default=None
-        What the best radius maximises; if None, minus the mean squared error.
+        What the best radius maximises. If None, minus the mean squared error.
 
     Attributes
     ----------
-    radius_ : float
-        The best radius.
-    radii_ : ndarray of shape (n_radii,)
-        All radii that were tried.
-    scores_ : ndarray of shape (n_radii, n_folds)
-        Scores on the rows left out; higher is better.
-    validation_ : ndarray of shape (n_radii, n_folds)
-        Mean loss of a row left out.
-    path_ : Path
-        All fits.
-    low_rank_ : LowRankMatrix of shape (d, m)
-    coef_, intercept_ : ndarray
-    n_iter_, n_features_in_ : int
-    duality_gap_, status_, history_, result_ : object
-    feature_names_in_ : ndarray of str
+    <search>
+    <attributes>
 
     Examples
     --------
@@ -202,38 +185,27 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
 class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
     """`TraceNormClassifier` with the radius that does best on rows it has not seen.
 
-    All fits are made by the solver "accelerated". What has no description here is as for
-    `TraceNormRegressorCV` and `TraceNormClassifier`.
+    All fits are made by the solver "accelerated".
 
     Parameters
     ----------
     radii : int or array of float, default=10
-    tol : float or None, default=1e-4
-    max_iter : int, default=None
-    max_time : float, default=None
-    fit_intercept : bool, default=True
-    engine : "local" or Engine, default="local"
-    representation : {"auto", "implicit", "dense", "factored"}, default="auto"
-    n_shards, n_jobs : int, default=None
-    random_state : int, RandomState or None, default=None
-    verbose : int, default=0
+        Radii to try. If an int, the number of radii on a grid found from the data.
+    <settings>
     cv : int, splitter, iterable of splits or None, default=None
-        Folds, as everywhere in scikit-learn. None is 5, with the classes evenly spread.
+        Folds, as everywhere in scikit-learn; each row is left out at most once. If None, 5 folds
+        with the classes evenly spread.
     scoring : str, callable or None, default=None
-        What the best radius maximises, such as "accuracy"; if None, minus the log loss.
+        What the best radius maximises, such as "accuracy". If None, minus the log loss.
     class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, by which those of their rows are multiplied.
 
     Attributes
     ----------
-    radius_ : float
-    radii_ : ndarray of shape (n_radii,)
-    scores_, validation_ : ndarray of shape (n_radii, n_folds)
-    path_ : Path
-    low_rank_ : LowRankMatrix of shape (d, m)
-    classes_, coef_, intercept_ : ndarray
-    n_iter_, n_features_in_ : int
-    duality_gap_, status_, history_, result_ : object
-    feature_names_in_ : ndarray of str
+    classes_ : ndarray of shape (m,)
+        Labels of the classes, sorted.
+    <search>
+    <attributes>
 
     Examples
     --------

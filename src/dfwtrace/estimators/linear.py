@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils import gen_batches
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -15,6 +16,8 @@ from dfwtrace._typing import Array, Data
 from dfwtrace.engines import is_frame, number_labels
 from dfwtrace.estimators.base import FixedRadius, Named, read_weights
 from dfwtrace.tasks import LeastSquares, Multinomial
+
+_ROWS_AT_ONCE = 1024  # in the prediction of labels
 
 
 class RegressorMethods(MultiOutputMixin, RegressorMixin):  # type: ignore[misc]  # untyped
@@ -32,7 +35,18 @@ class RegressorMethods(MultiOutputMixin, RegressorMixin):  # type: ignore[misc] 
         return X, y, {"sample_weight": read_weights(X, sample_weight)}
 
     def predict(self, X: Data) -> Array:
-        """Predict the targets of rows, of shape (n, m), or (n,) if y had one dimension."""
+        """Predict the targets of rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n, m), or (n,) if y had one dimension
+            Predicted targets.
+        """
         scores: Array = self._scores(X)
         return scores[:, 0] if self._one_target else scores
 
@@ -50,54 +64,12 @@ class TraceNormRegressor(RegressorMethods, FixedRadius):
     ----------
     radius : float, default=10.0
         Bound of the trace norm of W. `TraceNormRegressorCV` finds one from the data.
-    tol : float or None, default=1e-4
-        The fit ends when the certified gap is at most `tol` times the objective at W = 0.
-    max_iter : int, default=None
-        Maximum number of epochs; if None, 1000 for "accelerated" and 100 for "dfw".
-    max_time : float, default=None
-        Wall-clock limit in seconds, checked after each epoch.
-    fit_intercept : bool, default=True
-        Whether to learn b, which is not constrained.
-    engine : "local" or Engine, default="local"
-        Where the fit runs: this process, or for instance ``SparkEngine(spark)``.
-    representation : {"auto", "gram", "implicit", "dense", "factored"}, default="auto"
-        What a shard keeps; see `dfwtrace.plan`.
-    n_shards, n_jobs : int, default=None
-        Shards of the local engine, by default 8, or 1 of less than a mebibyte; and its threads,
-        None and -1 for all processors. The same number of shards gives the same bits.
-    random_state : int, RandomState or None, default=None
-        Seed of the solver. None is the same seed in every fit.
-    verbose : int, default=0
-        Show a progress bar if not zero.
-    solver : {"accelerated", "dfw"}, default="accelerated"
-        As for `dfwtrace.solve`.
-    warm_start : bool, default=False
-        Whether to start from the last solution.
-    checkpoint : str, path-like or Checkpoint, default=None
-        A file to continue from if the fit is killed; see `dfwtrace.Checkpoint`.
-    lmo, step : object, default=None
-        Oracle and step size of solver "dfw"; as for `dfwtrace.solve`.
+    <settings>
+    <solver>
 
     Attributes
     ----------
-    low_rank_ : LowRankMatrix of shape (d, m)
-        W as factors.
-    coef_ : ndarray of shape (m, d), or (d,)
-        W transposed and dense, built on every access.
-    intercept_ : ndarray of shape (m,), or float
-        b.
-    n_iter_, n_features_in_ : int
-        Number of epochs, and of features.
-    history_ : History
-        A record for each epoch.
-    duality_gap_, radius_ : float
-        Certified upper bound of the objective less its optimum, and the radius.
-    status_ : str
-        "optimal" if the gap is within `tol`; see `dfwtrace.Result`.
-    result_ : Result
-        All that the solver returned.
-    feature_names_in_ : ndarray of str
-        Names of the features, if X had names.
+    <attributes>
 
     Examples
     --------
@@ -152,21 +124,68 @@ class ClassifierMethods(ClassifierMixin):  # type: ignore[misc]  # untyped
         return weights if sample_weight is None else weights * sample_weight
 
     def decision_function(self, X: Data) -> Array:
-        """Return the scores of the classes; of two classes, the second's less the first's."""
+        """Compute the scores of the classes.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n, m), or (n,) for two classes
+            XW + 1bᵀ; for two classes, the second's scores less the first's.
+        """
         scores: Array = self._scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Data) -> Array:
-        """Predict the most likely class of each row."""
-        best = self._scores(X).argmax(axis=1)
-        return np.asarray(self.classes_[best])
+        """Predict the most likely class of each row.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Labels out of `classes_`.
+        """
+        X = self._check_rows(X)
+        # Some rows at a time, so that their scores stay in cache.
+        blocks = (X[rows] for rows in gen_batches(X.shape[0], _ROWS_AT_ONCE))
+        best = [self._scores_of(block).argmax(axis=1) for block in blocks]
+        return np.asarray(self.classes_[np.concatenate(best)])
 
     def predict_proba(self, X: Data) -> Array:
-        """Return the probabilities of the classes, in the order of `classes_`."""
+        """Predict the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Probabilities, in the order of `classes_`.
+        """
         return np.asarray(softmax(self._scores(X), axis=1))
 
     def predict_log_proba(self, X: Data) -> Array:
-        """Return the logarithms of the probabilities, finite also where those underflow."""
+        """Predict the logarithms of the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Logarithms, finite also where a probability underflows.
+        """
         return np.asarray(log_softmax(self._scores(X), axis=1))
 
     def _shaped(self, part: Array) -> Array:
@@ -178,26 +197,14 @@ class TraceNormClassifier(ClassifierMethods, FixedRadius):
     """Logistic regression on many classes, with ‖W‖_* ≤ radius.
 
     Minimises Σ_i log Σ_c exp(x_iᵀw_c + b_c) - x_iᵀw_{y_i} - b_{y_i}. The bound on the trace norm
-    makes W low-rank: classes share a few directions, and the model is small. What has no
-    description here is as for `TraceNormRegressor`.
+    makes W low-rank: classes share a few directions, and the model is small.
 
     Parameters
     ----------
     radius : float, default=10.0
         Bound of the trace norm of W. `TraceNormClassifierCV` finds one from the data.
-    tol : float or None, default=1e-4
-    max_iter : int, default=None
-    max_time : float, default=None
-    fit_intercept : bool, default=True
-    engine : "local" or Engine, default="local"
-    representation : {"auto", "implicit", "dense", "factored"}, default="auto"
-    n_shards, n_jobs : int, default=None
-    random_state : int, RandomState or None, default=None
-    verbose : int, default=0
-    solver : {"accelerated", "dfw"}, default="accelerated"
-    warm_start : bool, default=False
-    checkpoint : str, path-like or Checkpoint, default=None
-    lmo, step : object, default=None
+    <settings>
+    <solver>
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, by which those of their rows are multiplied.
 
@@ -205,16 +212,7 @@ class TraceNormClassifier(ClassifierMethods, FixedRadius):
     ----------
     classes_ : ndarray of shape (m,)
         Labels of the classes, sorted.
-    low_rank_ : LowRankMatrix of shape (d, m)
-        W as factors; a column for every class, also of two.
-    coef_ : ndarray of shape (m, d), or (1, d) for two classes
-        W transposed and dense, built on every access; the difference of two classes.
-    intercept_ : ndarray of shape (m,), or (1,) for two classes
-        b.
-    n_iter_, n_features_in_ : int
-    duality_gap_, radius_ : float
-    status_, history_, result_ : object
-    feature_names_in_ : ndarray of str
+    <attributes>
 
     Examples
     --------

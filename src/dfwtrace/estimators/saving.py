@@ -82,10 +82,12 @@ def load(path: str | os.PathLike[str]) -> Any:
     Parameters
     ----------
     path : str or path-like
+        The model file.
 
     Returns
     -------
     TraceNormRegressor, TraceNormClassifier, TraceNormRegressorCV or TraceNormClassifierCV
+        The fitted estimator.
 
     Raises
     ------

@@ -46,6 +46,7 @@ class Checkpoint:
     Parameters
     ----------
     path : str or path-like
+        The file.
     epochs : int, default=None
         Write it every `epochs` epochs.
     seconds : float, default=None
@@ -132,12 +133,15 @@ class CheckpointFile:
         if not self._path.exists():
             return None
         identity, memory = read_checkpoint(self._path)
-        changed = _difference(identity, self._identity)
-        if changed is None:
-            return memory
-        raise CheckpointError(
-            f"checkpoint {self._path} belongs to another run: {changed}; delete it to start again."
-        )
+        for name, now in self._identity.items():
+            if (then := identity.get(name)) != now:
+                rows = name == "rows of the shards"
+                changed = "have changed" if rows else f"was {then} and is {now}"
+                raise CheckpointError(
+                    f"checkpoint {self._path} belongs to another run: the {name} {changed}; "
+                    "delete it to start again."
+                )
+        return memory
 
     def due(self, epoch: int) -> bool:
         """Return whether it is time to write."""
@@ -224,16 +228,6 @@ def unpack(packed: JSON, arrays: dict[str, Array]) -> Any:
     columns = unpack(list(content.values()), arrays)
     columns = [part.tolist() if isinstance(part, np.ndarray) else part for part in columns]
     return [dict(zip(content, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _difference(then: dict[str, JSON], now: dict[str, JSON]) -> str | None:
-    """Return the first difference of two runs in words, or None if they are the same."""
-    name = next((name for name, value in now.items() if then.get(name) != value), None)
-    if name is None:
-        return None
-    if name == "rows of the shards":
-        return f"the {name} have changed"
-    return f"the {name} was {then.get(name)} and is {now[name]}"
 
 
 def settings_of(thing: object) -> str:

@@ -22,8 +22,9 @@ class RankOne:
     Parameters
     ----------
     scale : float
-    u : array of shape (d,)
-    v : array of shape (m,)
+        Radius of the ball, with a sign.
+    u, v : arrays of shape (d,) and (m,)
+        Unit vectors.
 
     Examples
     --------
@@ -38,7 +39,18 @@ class RankOne:
     v: Array
 
     def equals(self, other: RankOne) -> bool:
-        """Whether both are the same to the last bit."""
+        """Compare with another atom to the last bit.
+
+        Parameters
+        ----------
+        other : RankOne
+            The other atom.
+
+        Returns
+        -------
+        bool
+            Whether both are the same.
+        """
         pairs = (self.scale, other.scale), (self.u, other.u), (self.v, other.v)
         return all(np.array_equal(one, another) for one, another in pairs)
 
@@ -52,9 +64,11 @@ class LowRankMatrix:
     Parameters
     ----------
     U : array of shape (d, r)
+        Left factors, one column for each term.
     s : array of shape (r,)
-        Weights of the columns. Negative ones are made positive by turning a column of U around.
+        Weights of the terms. Negative ones are made positive by negating a column of U.
     V : array of shape (m, r)
+        Right factors.
 
     Examples
     --------
@@ -83,19 +97,49 @@ class LowRankMatrix:
         self._rank, self._scale = weights.size, 1.0
 
     def parts(self) -> tuple[Array, FloatArray, Array, float]:
-        """U, weights, V and the scale of the weights: `from_parts` makes the same bits of them."""
+        """Return what `from_parts` makes the same bits of.
+
+        Returns
+        -------
+        tuple
+            U, weights, V and the scale of the weights.
+        """
         return self.U, self._factors.weights[: self._rank], self.V, self._scale
 
     @classmethod
     def from_parts(cls, U: Array, weights: FloatArray, V: Array, scale: float) -> LowRankMatrix:
-        """The matrix with these `parts`."""
+        """Build the matrix with these `parts`.
+
+        Parameters
+        ----------
+        U, weights, V, scale : object
+            As `parts` returns them.
+
+        Returns
+        -------
+        LowRankMatrix
+            The same matrix.
+        """
         matrix = cls(U, weights, V)
         matrix._scale = scale
         return matrix
 
     @classmethod
     def zeros(cls, shape: tuple[int, int], dtype: DTypeLike = np.float64) -> LowRankMatrix:
-        """The zero matrix, of rank 0."""
+        """Return the zero matrix, of rank 0.
+
+        Parameters
+        ----------
+        shape : (d, m)
+            Its shape.
+        dtype : dtype, default=float64
+            Type of the factors.
+
+        Returns
+        -------
+        LowRankMatrix
+            W = 0.
+        """
         d, m = shape
         return cls(np.empty((d, 0), dtype), np.empty(0), np.empty((m, 0), dtype))
 
@@ -152,7 +196,18 @@ class LowRankMatrix:
         return Q_u @ A, singular, Q_v @ Bt.T
 
     def toward(self, atom: RankOne, gamma: float) -> LowRankMatrix:
-        """The Frank-Wolfe step (1-γ) W + γ · atom, in O(d + m) amortised."""
+        """Take a Frank-Wolfe step, in O(d + m) amortised.
+
+        Parameters
+        ----------
+        atom, gamma : RankOne and float
+            Where to move, and the step size γ.
+
+        Returns
+        -------
+        LowRankMatrix
+            (1-γ) W + γ · atom.
+        """
         if gamma == 0.0:
             return self
         u = atom.u if atom.scale >= 0 else -atom.u
@@ -168,7 +223,7 @@ class LowRankMatrix:
         return moved
 
     def compress(self, tol: float = 0.0, max_rank: int | None = None) -> LowRankMatrix:
-        """The same matrix with orthonormal factors and a bounded rank; its trace norm never grows.
+        """Make the factors orthonormal and bound the rank; the trace norm never grows.
 
         Parameters
         ----------
@@ -176,6 +231,11 @@ class LowRankMatrix:
             Fraction of the trace norm that the singular values dropped may make up together.
         max_rank : int, optional
             Largest number of singular values to keep.
+
+        Returns
+        -------
+        LowRankMatrix
+            The same matrix, but for the singular values dropped.
         """
         if not 0.0 <= tol < 1.0:
             raise ValueError(f"tol must be at least 0 and below 1, got {tol}.")
@@ -193,7 +253,18 @@ class LowRankMatrix:
         return LowRankMatrix(U[:, :keep], kept, V[:, :keep])
 
     def to_dense(self, max_bytes: int | None = 1 << 30) -> Array:
-        """The d×m array, if it takes at most `max_bytes` (None: whatever it takes)."""
+        """Build the dense array.
+
+        Parameters
+        ----------
+        max_bytes : int or None, default=2**30
+            Largest size that is allowed; None for any size.
+
+        Returns
+        -------
+        array of shape (d, m)
+            W.
+        """
         d, m = self.shape
         size = d * m * self._factors.U.dtype.itemsize
         if max_bytes is not None and size > max_bytes:

@@ -31,12 +31,14 @@ def resolve(lmo: str | LMO, log_factor: float = 1.0) -> LMO:
     Parameters
     ----------
     lmo : str or LMO
+        A name that `dfwtrace.solve` takes, or an oracle.
     log_factor : float, default=1.0
         c in the K(t) = ⌊1 + c log t⌋ of "power-log".
 
     Returns
     -------
     LMO
+        The oracle's settings.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class ScoresTask:
         return self.loss.name
 
     def with_weights(self) -> ScoresTask:
-        """The same where the first column of y is the weight of each row."""
+        """Return the same task where the first column of y is the weight of each row."""
         other = copy(self)
         other.weighted = True
         return other
@@ -65,13 +65,13 @@ class ScoresTask:
         return Examined(X, y if self.weighted else targets, (int(X.shape[1]), width))
 
     def represent(self, name: str) -> Representation[Any]:
-        """The task in one of its `representations`."""
+        """Return the task in one of its `representations`."""
         return _FORMS[name](self.loss, self.weighted)
 
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        """The form that shards hold, and why it was chosen."""
+        """Choose the form that shards hold; return it and why it was chosen."""
         alone = intercept and workload.local  # every shard is centred by itself
         forms = [n for n in self.representations if not alone or _FORMS[n].centres_shards]
         if not isinstance(asked, str) or asked not in ("auto", *forms):
