@@ -45,39 +45,18 @@ class Loss(ABC):
     def check_targets(self, y: Array) -> tuple[Array, int]:
         """Refuse bad targets in one sentence; return them as an array, and the width m of S.
 
-        Parameters
-        ----------
-        y : array
-            Targets of some of the rows; m is the largest of the widths.
+        Called on some of the rows at a time, it gives widths of which m is the largest.
         """
 
     def check_width(self, width: int, n_rows: int) -> None:  # noqa: B027  # most have none
-        """Refuse, in one sentence, what only all of y together shows.
-
-        Parameters
-        ----------
-        width, n_rows : int
-            Width m of S, and number of rows.
-        """
+        """Refuse, in one sentence, what only all of y together shows."""
 
     @abstractmethod
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
-        """Write the residual ∂ℓ/∂S into R and return Σ ℓ.
-
-        Parameters
-        ----------
-        S, y, R : arrays of n rows
-            Scores, targets, and the array of the shape of S to write to.
-        """
+        """Write the residual ∂ℓ/∂S into R and return Σ ℓ."""
 
     def curvature(self, S: Array, R: Array, D: Array) -> float:
-        """Return Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, for the line search only.
-
-        Parameters
-        ----------
-        S, R, D : arrays of shape (n, m)
-            Scores, the residual there, and a direction.
-        """
+        """Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, where R is the residual at S. For the line search only."""
         raise NotImplementedError(f"{type(self).__name__} has no `curvature`, so no line search.")
 
     @property
@@ -99,7 +78,7 @@ class Loss(ABC):
         weights: Array = UNWEIGHTED,
         b: Array | None = None,
     ) -> tuple[float, float]:
-        """Set S ← decay·S + q vᵀ, R ← ∂ℓ/∂S, product ← R·ahead; return (Σ ℓ, ⟨S, R⟩).
+        """S ← decay·S + q vᵀ, R ← ∂ℓ/∂S, product ← R·ahead; returns (Σ ℓ, ⟨S, R⟩).
 
         All in one pass: `ahead` is what R will be multiplied by next. Each row's ℓ is multiplied by
         its weight, if there are any, and taken at S + b.
@@ -117,7 +96,7 @@ class Loss(ABC):
         return value, inner
 
     def evaluate_weighted(self, S: Array, y: Array, R: Array, weights: Array) -> float:
-        """Do the same as `evaluate`, with each row's ℓ times its weight, if there are any."""
+        """The same as `evaluate`, with each row's ℓ multiplied by its weight, if there are any."""
         if not weights.size:
             return self.evaluate(S, y, R)
         value = 0.0
@@ -137,7 +116,7 @@ class Loss(ABC):
         weights: Array = UNWEIGHTED,
         b: Array | None = None,
     ) -> tuple[float, float]:
-        """Return φ'(γ), φ''(γ) of φ(γ) = Σ ℓ(S + γD + b), D = q vᵀ - S, with weighted rows."""
+        """φ'(γ) and φ''(γ) of φ(γ) = Σ ℓ(S + γD + b), D = q vᵀ - S, each row times its weight."""
         b = np.zeros(S.shape[1], S.dtype) if b is None else b
         if self.along_kernel is not None:
             scratch = np.empty(S.shape[1], S.dtype)

@@ -90,10 +90,13 @@ def draw_lines(
     Parameters
     ----------
     ax : Axes
+        Where to draw.
     series : sequence of Series
         The lines, the first one below the others.
     x_label, y_label : str
+        Labels of the axes.
     title : str or None, default=None
+        Title of the axes; None keeps the one they have.
     x_log, y_log : bool, default=False
         Whether an axis is logarithmic.
 
@@ -166,6 +169,7 @@ def to_svg(figure: Figure, *, title: str = "", description: str = "") -> str:
     Parameters
     ----------
     figure : Figure
+        What to convert.
     title, description : str, default=""
         What screen readers read; by default, the title is that of the axes.
 
@@ -244,6 +248,7 @@ class ConvergenceDisplay(_Display):
     Parameters
     ----------
     history : History
+        Records of a run.
     against : {"epoch", "seconds"}, default="epoch"
     what : {"gap", "objective"}, default="gap"
         The certified gap, `line_`, is an upper bound of F(W) - F*; `estimate_line_` is not.
@@ -292,6 +297,7 @@ class SpectrumDisplay(_Display):
     Parameters
     ----------
     singular_values : array-like of shape (rank,)
+        Largest first.
 
     Examples
     --------

@@ -117,15 +117,16 @@ class Report:
     Parameters
     ----------
     title : str
+        Heading of the page.
     task : {"classification", "regression"}
-    data : DataFacts
-    settings : Settings
-    outcome : Outcome
+    data, settings, outcome : DataFacts, Settings and Outcome
+        What was learned from, how, and how the run ended.
     history : History
         A record for each epoch.
     spectrum : array-like of shape (rank,)
         Singular values of W.
     communication : Communication or None, default=None
+        Totals of the run.
     where : sequence of (str, str), default=()
         What was done, and where it ran.
     scores : mapping of str to float, default={}
@@ -133,6 +134,7 @@ class Report:
     worst : sequence of Worst, default=()
         The classes or tasks with the largest errors, the worst first.
     path : Radii or None, default=None
+        Validation losses of several radii.
     when : str
         Time of the run; by default now.
     versions, machine : mapping of str to str
@@ -243,6 +245,7 @@ def write_report(path: str | os.PathLike[str], content: Report) -> None:
     path : str or path-like
         A file; what it held is replaced.
     content : Report
+        What the page shows.
 
     Examples
     --------

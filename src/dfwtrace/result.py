@@ -42,30 +42,13 @@ class History(list[Record]):
         return list(dict.fromkeys(name for record in self for name in record))
 
     def column(self, name: str) -> Array:
-        """Return one column as an array.
-
-        Parameters
-        ----------
-        name : str
-            Name of the column.
-
-        Returns
-        -------
-        array of shape (epochs,)
-            The values, NaN where a record has none.
-        """
+        """Return one column as an array, with NaN where a record has no such value."""
         if self and name not in self.columns:
             raise KeyError(f"no column {name!r}; there are {', '.join(self.columns)}.")
         return np.asarray([record.get(name, np.nan) for record in self])
 
     def to_pandas(self) -> Data:
-        """Convert to a pandas DataFrame.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A row for each epoch.
-        """
+        """Return a pandas DataFrame with a row for each epoch."""
         import pandas
 
         return pandas.DataFrame(list(self))

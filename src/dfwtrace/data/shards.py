@@ -112,13 +112,7 @@ class Shard:
         return int(self.X.data.nbytes if sp.issparse(self.X) else self.X.nbytes)
 
     def digest(self) -> bytes:
-        """Compute a checksum.
-
-        Returns
-        -------
-        bytes
-            Sixteen bytes that change if anything in the shard changes.
-        """
+        """Return sixteen bytes that change if anything in the shard changes."""
         sum_of_all, X = hashlib.blake2b(digest_size=16), self.X
         parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
         for part in parts if self.y is None else (*parts, self.y):

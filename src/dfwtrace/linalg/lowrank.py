@@ -39,18 +39,7 @@ class RankOne:
     v: Array
 
     def equals(self, other: RankOne) -> bool:
-        """Compare with another atom to the last bit.
-
-        Parameters
-        ----------
-        other : RankOne
-            The other atom.
-
-        Returns
-        -------
-        bool
-            Whether both are the same.
-        """
+        """Return whether another atom is the same to the last bit."""
         pairs = (self.scale, other.scale), (self.u, other.u), (self.v, other.v)
         return all(np.array_equal(one, another) for one, another in pairs)
 
@@ -97,49 +86,19 @@ class LowRankMatrix:
         self._rank, self._scale = weights.size, 1.0
 
     def parts(self) -> tuple[Array, FloatArray, Array, float]:
-        """Return what `from_parts` makes the same bits of.
-
-        Returns
-        -------
-        tuple
-            U, weights, V and the scale of the weights.
-        """
+        """Return U, weights, V and their scale, of which `from_parts` makes the same bits."""
         return self.U, self._factors.weights[: self._rank], self.V, self._scale
 
     @classmethod
     def from_parts(cls, U: Array, weights: FloatArray, V: Array, scale: float) -> LowRankMatrix:
-        """Build the matrix with these `parts`.
-
-        Parameters
-        ----------
-        U, weights, V, scale : object
-            As `parts` returns them.
-
-        Returns
-        -------
-        LowRankMatrix
-            The same matrix.
-        """
+        """Build the matrix that had these `parts`."""
         matrix = cls(U, weights, V)
         matrix._scale = scale
         return matrix
 
     @classmethod
     def zeros(cls, shape: tuple[int, int], dtype: DTypeLike = np.float64) -> LowRankMatrix:
-        """Return the zero matrix, of rank 0.
-
-        Parameters
-        ----------
-        shape : (d, m)
-            Its shape.
-        dtype : dtype, default=float64
-            Type of the factors.
-
-        Returns
-        -------
-        LowRankMatrix
-            W = 0.
-        """
+        """Return the zero matrix, of rank 0."""
         d, m = shape
         return cls(np.empty((d, 0), dtype), np.empty(0), np.empty((m, 0), dtype))
 
@@ -196,18 +155,7 @@ class LowRankMatrix:
         return Q_u @ A, singular, Q_v @ Bt.T
 
     def toward(self, atom: RankOne, gamma: float) -> LowRankMatrix:
-        """Take a Frank-Wolfe step, in O(d + m) amortised.
-
-        Parameters
-        ----------
-        atom, gamma : RankOne and float
-            Where to move, and the step size γ.
-
-        Returns
-        -------
-        LowRankMatrix
-            (1-γ) W + γ · atom.
-        """
+        """Return (1-γ) W + γ · atom, in O(d + m) amortised."""
         if gamma == 0.0:
             return self
         u = atom.u if atom.scale >= 0 else -atom.u
@@ -231,11 +179,6 @@ class LowRankMatrix:
             Fraction of the trace norm that the singular values dropped may make up together.
         max_rank : int, optional
             Largest number of singular values to keep.
-
-        Returns
-        -------
-        LowRankMatrix
-            The same matrix, but for the singular values dropped.
         """
         if not 0.0 <= tol < 1.0:
             raise ValueError(f"tol must be at least 0 and below 1, got {tol}.")
@@ -253,18 +196,7 @@ class LowRankMatrix:
         return LowRankMatrix(U[:, :keep], kept, V[:, :keep])
 
     def to_dense(self, max_bytes: int | None = 1 << 30) -> Array:
-        """Build the dense array.
-
-        Parameters
-        ----------
-        max_bytes : int or None, default=2**30
-            Largest size that is allowed; None for any size.
-
-        Returns
-        -------
-        array of shape (d, m)
-            W.
-        """
+        """Build the dense array, of at most `max_bytes`; None allows any size."""
         d, m = self.shape
         size = d * m * self._factors.U.dtype.itemsize
         if max_bytes is not None and size > max_bytes:

@@ -31,7 +31,7 @@ def resolve(lmo: str | LMO, log_factor: float = 1.0) -> LMO:
     Parameters
     ----------
     lmo : str or LMO
-        A name that `dfwtrace.solve` takes, or an oracle.
+        As for `dfwtrace.solve`.
     log_factor : float, default=1.0
         c in the K(t) = ⌊1 + c log t⌋ of "power-log".
 

@@ -22,7 +22,7 @@ _STARTS = ("random", "previous", "sva")
 
 
 class Oracle(Protocol):
-    """Minimiser of ⟨S, G⟩ over the ball: a pair (u, v) with uᵀGv near σ₁(G), for S = -μ uvᵀ."""
+    """Minimises ⟨S, G⟩ over the ball: a pair (u, v) with uᵀGv near σ₁(G), for S = -μ uvᵀ."""
 
     def __call__(self, gradient: GradientOperator, t: int) -> Pair: ...
 
@@ -32,16 +32,10 @@ class RememberingOracle(Protocol):
     """An oracle whose next pairs depend on earlier epochs; a checkpoint keeps its memory."""
 
     def memory(self) -> Memory:
-        """Return what a resumed run must know."""
+        """What a resumed run must know."""
 
     def restore(self, memory: Memory) -> None:
-        """Continue from there.
-
-        Parameters
-        ----------
-        memory : dict
-            As `memory` returned it.
-        """
+        """Continue from there."""
 
 
 class LMO(ABC):
@@ -56,13 +50,7 @@ class LMO(ABC):
 
     @abstractmethod
     def begin(self, setting: Setting) -> Oracle:
-        """Return the oracle of one run.
-
-        Parameters
-        ----------
-        setting : Setting
-            What the oracle may know of the run.
-        """
+        """The oracle of one run."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -80,18 +68,7 @@ class LMO(ABC):
         return False
 
     def mean_products(self, epochs: int) -> float:
-        """Estimate the number of products with a gradient in an epoch, for the cost model.
-
-        Parameters
-        ----------
-        epochs : int
-            Epochs of the run.
-
-        Returns
-        -------
-        float
-            Mean over the epochs.
-        """
+        """Mean number of products with a gradient in an epoch, for the cost model."""
         return 0.0
 
 
@@ -106,9 +83,9 @@ class Power(LMO):
 
     Parameters
     ----------
-    schedule : Schedule, default=Log()
+    schedule : Schedule
         K(t): `Constant`, `Log`, `Linear`, `TheoremLinear`, `TheoremLog` or `Adaptive`.
-    start : {"random", "previous", "sva"}, default="random"
+    start : {"random", "previous", "sva"}
         Where the first right vector comes from: uniform on the sphere from the common seed (the
         paper's), the last epoch's result, or the average of the shards' own top pairs.
 
@@ -141,7 +118,7 @@ class Power(LMO):
     def begin(self, setting: Setting) -> IterativeOracle:
         return IterativeOracle(self, setting)
 
-    def _iterate(self, G: GradientOperator, t: int, v: FloatArray, run: PowerRun) -> Pair | None:
+    def iterate(self, G: GradientOperator, t: int, v: FloatArray, run: PowerRun) -> Pair | None:
         """Make K(t) iterations from v; None if G v = 0."""
         run.sigmas = []
         images: list[tuple[FloatArray, FloatArray]] = []
@@ -169,9 +146,9 @@ class Lanczos(Power):
 
     Parameters
     ----------
-    schedule : Schedule, default=Constant(4)
-        K(t), see `Power`.
-    start : {"random", "previous", "sva"}, default="random"
+    schedule : Schedule
+        K(t), see `Power`; 4 steps by default.
+    start : {"random", "previous", "sva"}
         See `Power`.
 
     Examples
@@ -182,7 +159,7 @@ class Lanczos(Power):
 
     schedule: Schedule = field(default_factory=lambda: Constant(4))
 
-    def _iterate(self, G: GradientOperator, t: int, v: FloatArray, run: PowerRun) -> Pair | None:
+    def iterate(self, G: GradientOperator, t: int, v: FloatArray, run: PowerRun) -> Pair | None:
         run.sigmas = []
         process = GolubKahan(G.times, G.transpose_times, v)
         while not process.run(1).exhausted:
@@ -211,9 +188,9 @@ class IterativeOracle:
         if start == "sva":
             v = _averaged_pair(gradient, setting.seed, _SIGNS[0])[1]
         if v is not None and v.any():
-            pair = self._lmo._iterate(gradient, t, v, self.seen)
+            pair = self._lmo.iterate(gradient, t, v, self.seen)
         if pair is None:  # also if v lies in the kernel of G ≠ 0
-            pair = self._lmo._iterate(gradient, t, setting.random_start(t), self.seen)
+            pair = self._lmo.iterate(gradient, t, setting.random_start(t), self.seen)
         if pair is None:
             return zero_pair(gradient.shape)
         if start == "random":  # other starts are known only after the update

@@ -52,18 +52,7 @@ class Setting(NamedTuple):
     constants: Callable[[], Constants]
 
     def random_start(self, t: int) -> FloatArray:
-        """Draw the first vector of an epoch, the same wherever it is drawn.
-
-        Parameters
-        ----------
-        t : int
-            The epoch.
-
-        Returns
-        -------
-        array of shape (m,)
-            v₀, uniform on the unit sphere.
-        """
+        """v₀ of epoch t: uniform on the unit sphere of Rᵐ, the same wherever it is drawn."""
         return uniform_on_sphere(self.shape[1], self.seed, t)
 
 
@@ -97,43 +86,15 @@ class Schedule:
         return False
 
     def iterations(self, t: int, run: PowerRun) -> int:
-        """Return K(t) ≥ 1, where it is known before epoch t begins.
-
-        Parameters
-        ----------
-        t, run : int and PowerRun
-            The epoch, and what has been seen so far.
-        """
+        """K(t) ≥ 1, where it is known before epoch t begins."""
         raise NotImplementedError
 
     def enough(self, t: int, k: int, run: PowerRun) -> bool:
-        """Decide whether epoch t may stop after k iterations.
-
-        Parameters
-        ----------
-        t, k, run : int, int and PowerRun
-            The epoch, its iterations, and what has been seen so far.
-
-        Returns
-        -------
-        bool
-            Whether k iterations are enough.
-        """
+        """Whether epoch t may stop after k iterations."""
         return k >= self.iterations(t, run)
 
     def mean_iterations(self, epochs: int) -> float:
-        """Estimate the mean of K(t), for the cost model.
-
-        Parameters
-        ----------
-        epochs : int
-            Epochs of the run.
-
-        Returns
-        -------
-        float
-            Mean over the epochs, or a guess of it.
-        """
+        """Mean of K(t) over the epochs, or a guess of it, for the cost model."""
         return 5.0
 
 
@@ -256,7 +217,7 @@ class TheoremLinear(_Positive):
     radius: float | None = None
     m: int | None = None
 
-    def _difficulty(self, t: int, run: PowerRun) -> float:
+    def difficulty(self, t: int, run: PowerRun) -> float:
         """μL(t+2)/(δ C_F) = μL / (½ δ γ C_F): 1 / the relative accuracy that epoch t needs."""
         lipschitz = self.lipschitz or run.constants.lipschitz
         curvature = self.curvature or run.constants.curvature
@@ -267,7 +228,7 @@ class TheoremLinear(_Positive):
         return 1.0 + 0.5 * epochs  # a guess: the constants are not known yet
 
     def iterations(self, t: int, run: PowerRun) -> int:
-        return 1 + ceil(self._difficulty(t, run) * log(self.m or run.setting.shape[1]))
+        return 1 + ceil(self.difficulty(t, run) * log(self.m or run.setting.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -306,7 +267,7 @@ class TheoremLog(TheoremLinear):
     def iterations(self, t: int, run: PowerRun) -> int:
         beta = self.beta or min(max(run.ratios, default=_BETA_AT_FIRST), _BETA_AT_MOST)
         m = self.m or run.setting.shape[1]
-        accuracy = max(1.6 * m**0.5 * self._difficulty(t, run), 1.0)
+        accuracy = max(1.6 * m**0.5 * self.difficulty(t, run), 1.0)
         bound = 1 + ceil(log(accuracy) / (2.0 * log(1.0 / max(beta, 1e-6))))
         least = 2 if self.observes_ratio else 1  # two Ritz values need two iterations
         return max(least, min(bound, super().iterations(t, run)))

@@ -91,127 +91,49 @@ class Task(Generic[State]):
     log_factor: float = 1.0
 
     def stats(self, shard: Shard, W: LowRankMatrix) -> State:
-        """Return the state at any W: start, warm start and recovery are this one call.
-
-        Parameters
-        ----------
-        shard : Shard
-            The rows.
-        W : LowRankMatrix
-            The iterate.
-        """
+        """Return the state at any W: start, warm start and recovery are this one call."""
         raise NotImplementedError
 
     def update(self, state: State, atom: RankOne, gamma: float) -> State:
-        """Return the state at (1-γ) W + γ atom. May change `state` in place and return it.
-
-        Parameters
-        ----------
-        state, atom, gamma : State, RankOne and float
-            The state at W, the atom and the step size γ.
-        """
+        """Return the state at (1-γ) W + γ atom. May change `state` in place and return it."""
         raise NotImplementedError
 
     def matvec(self, state: State, V: Array) -> Array:
-        """Multiply the gradient by a vector or a block of vectors.
-
-        Parameters
-        ----------
-        state, V : State and array of shape (m,) or (m, k)
-            The shard's state, and the vectors.
-
-        Returns
-        -------
-        array of shape (d,) or (d, k)
-            ∇F_j V.
-        """
+        """∇F_j V for a vector or a block of vectors."""
         return self.gradient(state) @ V
 
     def rmatvec(self, state: State, U: Array) -> Array:
-        """Multiply the transposed gradient by a vector or a block of vectors.
-
-        Parameters
-        ----------
-        state, U : State and array of shape (d,) or (d, k)
-            The shard's state, and the vectors.
-
-        Returns
-        -------
-        array of shape (m,) or (m, k)
-            ∇F_jᵀ U.
-        """
+        """∇F_jᵀ U for a vector or a block of vectors."""
         return self.gradient(state).T @ U
 
     def gradient(self, state: State) -> Array:
-        """Return the gradient as a dense array.
-
-        Parameters
-        ----------
-        state : State
-            The shard's state.
-
-        Returns
-        -------
-        array of shape (d, m)
-            ∇F_j; the state's `grad` by default.
-        """
+        """∇F_j as a dense array: the state's `grad` by default."""
         grad = dense_gradient(state)
         if grad is None:
             raise TypeError("task has neither matvec and rmatvec nor a state with a dense `grad`.")
         return grad
 
     def loss(self, state: State) -> float:
-        """Evaluate F_j. Without it the history has no objective and `tol` no scale.
-
-        Parameters
-        ----------
-        state : State
-            The shard's state.
-
-        Returns
-        -------
-        float
-            F_j(W).
-        """
+        """F_j(W). Without it the history has no objective and `tol` no scale."""
         return np.nan
 
     def inner(self, state: State) -> float:
-        """Compute the inner product of W and the gradient.
-
-        Parameters
-        ----------
-        state : State
-            The shard's state.
-
-        Returns
-        -------
-        float
-            ⟨W, ∇F_j(W)⟩, or NaN if the factors of W give it as cheaply.
-        """
+        """⟨W, ∇F_j(W)⟩, if it is cheaper than from the factors of W; NaN if it is not."""
         return np.nan
 
     def linesearch(self, state: State, atom: RankOne, gamma: float) -> tuple[float, float]:
-        """Return the first and second derivative of γ ↦ F_j((1-γ) W + γ atom).
-
-        Parameters
-        ----------
-        state, atom, gamma : State, RankOne and float
-            The state at W, the atom and γ.
-        """
+        """First and second derivative of γ ↦ F_j((1-γ) W + γ atom) at `gamma`."""
         raise NotImplementedError
 
     def curvature_product(self, state: State, U: Array) -> Array:
-        """Return H U with ∇²F_j ⪯ I_m ⊗ H, for C_F and for the accelerated solver's metric.
-
-        Parameters
-        ----------
-        state, U : State and array of shape (d, k)
-            The shard's state, and the vectors.
-        """
+        """H U with ∇²F_j ⪯ I_m ⊗ H, for C_F and for the accelerated solver's metric."""
         raise NotImplementedError
 
     def tangent(self, state: State) -> Array | None:
-        """Return [F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] in one pass; None if that saves nothing."""
+        """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] in one pass, for the W the state was built from.
+
+        None if that takes no less than the single calls.
+        """
         return None
 
     def expect(self, state: State, v: Array) -> State:
@@ -223,35 +145,16 @@ class Task(Generic[State]):
         raise NotImplementedError
 
     def shape(self, X: Matrix, y: Array | None) -> tuple[int, int]:
-        """Find the shape of W.
+        """The shape (d, m) of W: (columns of X, columns of y) by default.
 
-        Parameters
-        ----------
-        X, y : matrix of shape (n, d), and array or None
-            Rows; of a DataFrame some at a time, and the largest shape is taken.
-
-        Returns
-        -------
-        tuple of int
-            (d, m); by default the numbers of columns of X and y.
+        Of a DataFrame, this and `check` see some rows at a time; the largest shape is taken.
         """
         if y is None:
             raise TypeError("task lacks the method 'shape', which it needs to go without y.")
         return int(X.shape[1]), 1 if y.ndim == 1 else int(y.shape[1])
 
     def check(self, X: Matrix, y: Array | None) -> tuple[Matrix, Array | None]:
-        """Refuse bad data in one sentence.
-
-        Parameters
-        ----------
-        X, y : matrix of shape (n, d), and array or None
-            Rows; of a DataFrame some at a time.
-
-        Returns
-        -------
-        tuple
-            X and y as the shards hold them.
-        """
+        """Refuse bad data in one sentence; return what the shards hold."""
         return X, y
 
     # What the package asks beyond mathematics; a custom task need not change it.
@@ -272,19 +175,19 @@ class Task(Generic[State]):
     def plan(
         self, workload: Workload, asked: str, free_memory: float | None, intercept: bool
     ) -> tuple[Task[Any], Plan]:
-        """Choose the form that shards hold; return it and why it was chosen."""
+        """The form that shards hold, and why it was chosen."""
         if not isinstance(asked, str) or asked != "auto":
             raise ValueError(f"representation must be auto for this task, got {describe(asked)}.")
         return self, Plan("own", "the task's own", {}, workload)
 
     def supports(self, method: str) -> bool:
-        """Return whether the task defines this method; None in its place takes it away."""
+        """Whether the task defines this method itself; None in its place takes it away."""
         kinds = type(self).__mro__
         own = [vars(kind) for kind in (self, *kinds[: kinds.index(Task)]) if method in vars(kind)]
         return bool(own) and own[0][method] is not None
 
     def precision(self, dtype: DType) -> float:
-        """Return the relative rounding error of a shard's arithmetic on features of that type."""
+        """Relative rounding error of a shard's arithmetic on features of that type."""
         return 8.0 * float(np.finfo(np.float32 if dtype == np.float32 else np.float64).eps)
 
     def summarise(
