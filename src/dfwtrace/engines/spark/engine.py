@@ -121,7 +121,13 @@ class SparkEngine(Engine):
 
     def start(self, program: object, rows: ArrayRows | FrameRows) -> ResidentWorkers:
         """Cut the rows into shards; see `Engine.start`."""
-        launch = partial(self._launch, program, rows, self._choose_workers())
+        n_workers = self._choose_workers()
+        source: ArrayRows | tuple[DataFrame, Load] = (
+            rows
+            if isinstance(rows, ArrayRows)
+            else shuffled(rows, self.n_shards, n_workers, self.cluster.collect)
+        )
+        launch = partial(self._launch, program, source, n_workers)
         return ResidentWorkers(launch, self.max_restarts, self.round_timeout)
 
     def _choose_workers(self) -> int:
@@ -133,7 +139,9 @@ class SparkEngine(Engine):
             )
         return self.cluster.choose_workers(self.n_workers, self.n_shards, self.start_timeout)
 
-    def _launch(self, program: object, rows: ArrayRows | FrameRows, n_workers: int) -> WorkerGroup:
+    def _launch(
+        self, program: object, source: ArrayRows | tuple[DataFrame, Load], n_workers: int
+    ) -> WorkerGroup:
         self.cluster.check_alive()
         host = self.host or self.cluster.driver_host()
         bind = self.bind or host
@@ -148,14 +156,14 @@ class SparkEngine(Engine):
             info = JoinInfo(host, listener.port, secret, n_workers, self.n_shards, *limits)
             send: Rows | None = None
             load: Load
-            if isinstance(rows, FrameRows):
-                frame, load = shuffled(rows, self.n_shards, n_workers, self.cluster.collect)
-            else:
+            if isinstance(source, ArrayRows):
                 frame = self.cluster.spark.range(0, n_workers, 1, n_workers)
-                load, send = partial(_received, info), _sender(rows, info)
+                load, send = partial(_received, info), _sender(source, info)
+            else:
+                frame, load = source
             serving = frame.mapInArrow(_task(info, program, load), "worker int", barrier=True)
             # Tasks that run will call, or say why they cannot; Connect does not show them.
-            prepares = isinstance(rows, FrameRows) or not self.cluster.connect
+            prepares = send is None or not self.cluster.connect
             name = f"dfwtrace: {n_workers} resident workers"
             job = BackgroundJob(self.cluster, name, serving.collect, prepares)
         except BaseException:
