@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
+from dfwtrace.engines import Engine
 from dfwtrace.tasks.planning import Workload, choose, estimates, free_memory
 
 ALL = dt.LeastSquares.representations
@@ -147,7 +148,7 @@ def test_free_memory_is_plausible() -> None:
     assert free is None or 2**20 < free < 2**50
 
 
-class Elsewhere:
+class Elsewhere(Engine):
     """A custom engine, whose shards are not in this process."""
 
     n_shards = 8
