@@ -40,6 +40,12 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _GAPS = {"gap_estimate": "estimated gap", "gap": "certified gap"}
 
 
+def require_matplotlib() -> None:
+    """Raise an error that names what to install if matplotlib is missing."""
+    if find_spec("matplotlib") is None:
+        raise ImportError("plots need matplotlib: pip install 'dfwtrace[plots]'.")
+
+
 @dataclass(frozen=True, eq=False)
 class Series:
     """A line of a chart.
@@ -224,8 +230,7 @@ class _Display:
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on `ax`, or in a new figure; `ax_` and `figure_` are what was drawn on last."""
         if ax is None:
-            if find_spec("matplotlib") is None:
-                raise ImportError("plots need matplotlib: pip install 'dfwtrace[plots]'.")
+            require_matplotlib()
             from matplotlib import pyplot
 
             _, ax = pyplot.subplots()
