@@ -9,10 +9,10 @@ import numpy as np
 import dfwtrace as dt
 from dfwtrace.data.shards import ArrayRows
 from dfwtrace.engines import LocalEngine, LocalWorkers
-from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.solvers import Problem, Start
+from dfwtrace.linalg.certificate import GradientOperator
+from dfwtrace.solvers.problem import Problem, Start
 from dfwtrace.solvers.solver import FrankWolfe, resolve
-from dfwtrace.tasks import as_task
+from dfwtrace.tasks.features.scores import as_task
 
 TASKS: dict[str, dt.ScoresTask] = {
     "least squares": dt.LeastSquares(),
@@ -45,9 +45,9 @@ def make_problem(
     task = as_task(TASKS[task] if isinstance(task, str) else task)
     rows = ArrayRows.examined(X, y, task.examine)
     form = representation if isinstance(task, dt.ScoresTask) else "auto"
-    plan = dt.plan(task, X, y, representation=form)
+    plan = dt.plan(task, X, y, representation=form, lmo="sva" if local else None)
     held = task.represent(form) if isinstance(task, dt.ScoresTask) else task
-    problem = Problem(held, rows, engine, plan, learns_intercept=intercept, local=local)
+    problem = Problem(held, rows, engine, plan, learns_intercept=intercept)
     problem.start()
     problem.prepare_run(radius, seed)
     return problem

@@ -11,9 +11,8 @@ from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
 
 import dfwtrace as dt
-from dfwtrace import estimators
 
-MODULES = [dt, dt.datasets, dt.lmo, dt.losses, dt.plotting, dt.report, estimators]
+MODULES = [dt, dt.datasets, dt.lmo, dt.losses, dt.plotting, dt.report]
 
 # Not asked for: extended summaries, "See Also", line breaks, full stops after descriptions of
 # types, and the typography of sentences that begin with mathematics.

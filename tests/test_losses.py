@@ -270,8 +270,8 @@ def test_line_derivatives_are_those_of_the_weighted_value(
     y = y if isinstance(loss, MultinomialLoss) else np.random.default_rng(1).normal(size=(30, 4))
 
     def value(at: float) -> float:
-        moved = S + at * (np.outer(q, v) - S) + b
-        return loss.evaluate_weighted(moved, y, np.empty_like(S), weights)
+        moved, unused = S + at * (np.outer(q, v) - S), (np.empty_like(S), v, np.empty_like(q))
+        return loss.advance(moved, y, 1.0, 0.0 * q, v, *unused, weights, b)[0]
 
     slope, curvature = loss.along(S, y, gamma, q, v, weights, b)
     h = 1e-4

@@ -37,13 +37,6 @@ def test_columns_are_arrays_with_nan_for_what_is_missing(history: dt.History) ->
         history.column("loss")
 
 
-def test_a_record_is_copied_when_it_comes_in() -> None:
-    records, record = dt.History(), {"epoch": 1}
-    records.append(record)
-    record["epoch"] = 2
-    assert records[0]["epoch"] == 1
-
-
 def test_an_empty_history_has_empty_columns() -> None:
     records = dt.History()
     assert len(records) == 0

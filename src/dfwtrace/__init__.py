@@ -9,28 +9,20 @@ if TYPE_CHECKING:
     from dfwtrace import datasets, lmo, losses, plotting, report
     from dfwtrace.api import path, plan, solve
     from dfwtrace.data.shards import Shard
-    from dfwtrace.engines import (
-        LocalEngine,
-        RowsChangedError,
-        SparkEngine,
-        SparkMapReduceEngine,
-        WorkerError,
-    )
-    from dfwtrace.estimators import (
-        TraceNormClassifier,
-        TraceNormClassifierCV,
-        TraceNormRegressor,
-        TraceNormRegressorCV,
-        load,
-    )
+    from dfwtrace.engines import LocalEngine, SparkEngine, SparkMapReduceEngine
+    from dfwtrace.engines.base import RowsChangedError, WorkerError
+    from dfwtrace.estimators.cv import TraceNormClassifierCV, TraceNormRegressorCV
+    from dfwtrace.estimators.linear import TraceNormClassifier, TraceNormRegressor
+    from dfwtrace.estimators.saving import load
     from dfwtrace.files.checkpoint import Checkpoint, CheckpointError
     from dfwtrace.files.container import ModelFormatError
     from dfwtrace.linalg.certificate import Certificate
     from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
     from dfwtrace.result import History, Path, Result
     from dfwtrace.solvers.steps import Harmonic, LineSearch
-    from dfwtrace.tasks import LeastSquares, Multinomial, ScoresTask, Task
+    from dfwtrace.tasks.features.scores import LeastSquares, Multinomial, ScoresTask
     from dfwtrace.tasks.planning import Plan
+    from dfwtrace.tasks.task import Task
 
 # fmt: off
 __all__ = [
@@ -47,17 +39,20 @@ __all__ = [
 _HOMES = {
     "api": "path plan solve",
     "data.shards": "Shard",
-    "engines": "LocalEngine RowsChangedError SparkEngine SparkMapReduceEngine WorkerError",
-    "estimators": "TraceNormClassifier TraceNormClassifierCV TraceNormRegressor "
-    "TraceNormRegressorCV load",
+    "engines": "LocalEngine SparkEngine SparkMapReduceEngine",
+    "engines.base": "RowsChangedError WorkerError",
+    "estimators.cv": "TraceNormClassifierCV TraceNormRegressorCV",
+    "estimators.linear": "TraceNormClassifier TraceNormRegressor",
+    "estimators.saving": "load",
     "files.checkpoint": "Checkpoint CheckpointError",
     "files.container": "ModelFormatError",
     "linalg.certificate": "Certificate",
     "linalg.lowrank": "LowRankMatrix RankOne",
     "result": "History Path Result",
     "solvers.steps": "Harmonic LineSearch",
-    "tasks": "LeastSquares Multinomial ScoresTask Task",
+    "tasks.features.scores": "LeastSquares Multinomial ScoresTask",
     "tasks.planning": "Plan",
+    "tasks.task": "Task",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

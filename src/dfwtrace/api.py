@@ -19,11 +19,13 @@ from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
-from dfwtrace.solvers import Callback, Problem, Runner, Solver, StoppingCriteria, resolve
+from dfwtrace.solvers.problem import Problem
+from dfwtrace.solvers.runner import Callback, Runner
+from dfwtrace.solvers.solver import Solver, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
-from dfwtrace.tasks import ScoresTask, as_task, join_weights
-from dfwtrace.tasks.features.scores import Objective
+from dfwtrace.tasks.features.scores import Objective, ScoresTask, as_task
 from dfwtrace.tasks.planning import Plan, Workload, free_memory
+from dfwtrace.tasks.task import join_weights
 from dfwtrace.validation import (
     check_count,
     check_features,
@@ -284,7 +286,11 @@ def path(
     >>> path.radii[path.best]
     np.float64(1.0)
     """
-    checked, seed = _check_radii(radii), check_count("seed", seed, 0)
+    several = np.iterable(radii) and not isinstance(radii, str | bytes)
+    checked = np.array([check_positive("radii", radius) for radius in radii] if several else [])
+    if checked.size == 0:
+        raise ValueError(f"radii must be a list of positive numbers, got {describe(radii)}.")
+    seed = check_count("seed", seed, 0)
     task, method = as_task(task), resolve("accelerated")
     criteria = StoppingCriteria(epochs, tol, max_time)
     data = X, y, features, label, sample_weight
@@ -344,12 +350,12 @@ def _problem(
     if isinstance(task, ScoresTask):
         task.loss.check_width(facts.shape[1], facts.n_rows)
     sizes = facts.n_rows, *facts.shape, facts.stored, facts.sparse, int(facts.dtype.itemsize)
-    effort = epochs, solver.mean_products(epochs), solver.gathers, solver.local
+    effort = epochs, *solver.effort(epochs)
     workload = Workload(*sizes, *effort, engine.n_shards, engine.n_jobs, solver.columns)
     free = free_memory() if isinstance(engine, LocalEngine) else None  # a cluster's is not known
     form, plan = task.plan(workload, representation, free, bool(intercept))
     _log.info("representation %s", plan)
-    return Problem(form, rows, engine, plan, learns_intercept=bool(intercept), local=solver.local)
+    return Problem(form, rows, engine, plan, learns_intercept=bool(intercept))
 
 
 def _array_rows(
@@ -403,14 +409,6 @@ def _check_start(start: object, shape: tuple[int, int], radius: float) -> LowRan
     return start.compress()
 
 
-def _check_radii(radii: Data) -> FloatArray:
-    several = np.iterable(radii) and not isinstance(radii, str | bytes)
-    checked = np.array([check_positive("radii", radius) for radius in radii] if several else [])
-    if checked.size == 0:
-        raise ValueError(f"radii must be a list of positive numbers, got {describe(radii)}.")
-    return checked
-
-
 def _check_folds(folds: Data, seed: int, problem: Problem) -> tuple[int, int, FloatArray]:
     """The number of folds, a seed to draw them, and each row's fold, or nothing if at random."""
     n_rows, given = problem.rows.facts.n_rows, np.asarray(folds)
@@ -454,7 +452,8 @@ def _folds(
         if fold is None:
             return problem.start()
         X, y = part(fold_of != fold)
-        return problem.on(ArrayRows(X, y, replace(rows.facts, n_rows=X.shape[0]))).start()
+        facts = replace(rows.facts, n_rows=X.shape[0])
+        return replace(problem, rows=ArrayRows(X, y, facts)).start()
 
     def mean_losses(fold: int, results: list[Result]) -> list[float]:
         shard = Shard(0, *part(fold_of == fold))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dfwtrace._typing import Array, DType
 from dfwtrace.linalg.lowrank import LowRankMatrix
-from dfwtrace.validation import check_count, describe
+from dfwtrace.validation import check_count, check_positive, describe
 
 _ROWS_AT_ONCE = 1 << 14
 
@@ -52,8 +52,7 @@ def make_multitask(
     >>> X.shape, Y.shape, round(W_true.trace_norm, 12)
     ((50, 6), (50, 4), 1.0)
     """
-    if not 0.0 <= noise < float("inf"):
-        raise ValueError(f"noise must be finite and not negative, got {describe(noise)}.")
+    check_positive("noise", noise, or_zero=True)
     rng = np.random.default_rng(seed)
     X, W_true = _features_and_truth(rng, n, d, m, rank, dtype)
     Y = X @ W_true

@@ -88,23 +88,16 @@ class Loss(ABC):
             return self.kernel(S, y, (S.dtype.type(decay), q, v), R, ahead, product, weights, b)
         value = inner = 0.0
         for start in range(0, S.shape[0], _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            S[rows] = decay * S[rows] + np.outer(q[rows], v)
-            value += self.evaluate_weighted(S[rows] + b, y[rows], R[rows], weights[rows])
-            inner += inner_product(S[rows], R[rows])
-            product[rows] = R[rows] @ ahead
+            block = slice(start, start + _ROWS_AT_ONCE)
+            S[block] = decay * S[block] + np.outer(q[block], v)
+            moved = S[block] + b
+            for rows, weight in _of_equal_weight(weights[block]):
+                residual = np.empty_like(moved[rows])
+                value += weight * self.evaluate(moved[rows], y[block][rows], residual)
+                R[block][rows] = weight * residual
+            inner += inner_product(S[block], R[block])
+            product[block] = R[block] @ ahead
         return value, inner
-
-    def evaluate_weighted(self, S: Array, y: Array, R: Array, weights: Array) -> float:
-        """The same as `evaluate`, with each row's ℓ multiplied by its weight, if there are any."""
-        if not weights.size:
-            return self.evaluate(S, y, R)
-        value = 0.0
-        for rows, weight in _of_equal_weight(weights):
-            part = np.empty_like(S[rows])
-            value += weight * self.evaluate(S[rows], y[rows], part)
-            R[rows] = weight * part
-        return value
 
     def along(
         self,

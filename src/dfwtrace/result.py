@@ -32,10 +32,6 @@ class History(list[Record]):
     def __init__(self) -> None:
         super().__init__()
 
-    def append(self, record: Record) -> None:
-        """Add a copy of a record."""
-        super().append(dict(record))
-
     @property
     def columns(self) -> list[str]:
         """All names that some record has, in the order in which they came up."""

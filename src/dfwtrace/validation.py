@@ -82,20 +82,18 @@ def as_floating(X: Matrix) -> Matrix:
     return X.astype(np.float32 if X.dtype == np.float16 else np.float64)
 
 
-def check_positive(name: str, value: object) -> float:
-    """A finite number above zero."""
-    number = _as_number(name, value)
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"{name} must be a finite number above 0, got {describe(value)}.")
+def check_positive(name: str, value: object, or_zero: bool = False) -> float:
+    """A finite number above zero, or of at least zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {describe(value)}.")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not 0.0 <= number < math.inf or (number == 0.0 and not or_zero):
+        least = "of at least 0" if or_zero else "above 0"
+        raise ValueError(f"{name} must be a finite number {least}, got {describe(value)}.")
     return number
-
-
-def check_tolerance(tol: object) -> float | None:
-    """None, or a finite number that is not negative."""
-    number = None if tol is None else _as_number("tol", tol)
-    if number is None or 0.0 <= number < math.inf:
-        return number
-    raise ValueError(f"tol must be a finite number of at least 0, or None, got {describe(tol)}.")
 
 
 def check_count(name: str, value: object, least: int) -> int:
@@ -111,15 +109,6 @@ def describe(value: object) -> str:
     if len(text) <= 80 and "\n" not in text and not isinstance(value, np.ndarray):
         return text
     return f"an object of type {type(value).__name__}"
-
-
-def _as_number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number, got {describe(value)}.")
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def check_not_masked(name: str, value: object) -> None:

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from tests.problems import problem_with_gradients
 
 from dfwtrace.linalg import certificate
-from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, certify, dense_bound, lanczos_bound
-from dfwtrace.linalg.gradient import GradientOperator
+from dfwtrace.linalg.certificate import (
+    FAILURE_PROBABILITY,
+    GradientOperator,
+    certify,
+    dense_bound,
+    lanczos_bound,
+)
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[..., GradientOperator]

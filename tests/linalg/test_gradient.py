@@ -11,8 +11,8 @@ from tests.problems import FORMS, random_matrix
 from tests.truth import value_and_gradient
 
 from dfwtrace import LocalEngine
-from dfwtrace.linalg.gradient import GradientOperator
-from dfwtrace.solvers import Problem
+from dfwtrace.linalg.certificate import GradientOperator
+from dfwtrace.solvers.problem import Problem
 
 N, D, M, SHARDS = 23, 7, 4, 5
 

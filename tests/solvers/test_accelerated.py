@@ -12,9 +12,9 @@ from tests.problems import FORMS, TASKS, random_matrix
 from tests.truth import true_gap, value_and_gradient
 
 from dfwtrace import LowRankMatrix
-from dfwtrace.solvers import Iterate, Problem, Start
 from dfwtrace.solvers.accelerated import Descent
 from dfwtrace.solvers.factor_steps import evaluate_at
+from dfwtrace.solvers.problem import Iterate, Problem, Start
 
 Array = npt.NDArray[Any]
 RADII = [0.05, 1.0, 4.0, 100.0]

@@ -12,8 +12,8 @@ from tests.problems import FORMS, random_matrix
 from tests.truth import value_and_gradient
 
 from dfwtrace import LowRankMatrix
-from dfwtrace.solvers import Problem
 from dfwtrace.solvers.factor_steps import evaluate, evaluate_at, trimmed
+from dfwtrace.solvers.problem import Problem
 
 Array = npt.NDArray[np.float64]
 N, D, M, RADIUS = 25, 6, 4, 2.5

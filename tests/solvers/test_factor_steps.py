@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.problems import TASKS
 
-from dfwtrace.solvers import Problem
 from dfwtrace.solvers.factor_steps import BallPoint, FactorSteps, evaluate
+from dfwtrace.solvers.problem import Problem
 
 N, D, M, RANK, RADIUS = 25, 6, 4, 2, 2.5
 

@@ -12,8 +12,8 @@ from tests.problems import FORMS, TASKS, frank_wolfe_iterates
 from tests.truth import plain_frank_wolfe, true_gap, value_and_gradient
 
 from dfwtrace import LeastSquares
-from dfwtrace.solvers import Iterate, Problem
 from dfwtrace.solvers.frank_wolfe import REBUILT_EVERY
+from dfwtrace.solvers.problem import Iterate, Problem
 
 Array = npt.NDArray[np.float64]
 N, D, M = 40, 6, 5

@@ -11,7 +11,8 @@ from tests.problems import TASKS
 from tests.truth import value_and_gradients
 
 from dfwtrace import LowRankMatrix
-from dfwtrace.solvers import Intercept, Problem
+from dfwtrace.solvers.intercept import Intercept
+from dfwtrace.solvers.problem import Problem
 
 N, D, M = 40, 5, 4
 SCORES = ["implicit", "dense", "factored"]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 import dfwtrace as dt
-from dfwtrace.solvers import Problem
 from dfwtrace.solvers.factor_steps import Stiffness, inverse_metric, stiffness
+from dfwtrace.solvers.problem import Problem
 
 Array = npt.NDArray[np.float64]
 Build = Callable[..., Problem]

@@ -14,7 +14,7 @@ from tests.truth import true_gap, value_and_gradient
 import dfwtrace as dt
 from dfwtrace import LowRankMatrix, RankOne
 from dfwtrace.linalg import certificate
-from dfwtrace.solvers import Problem
+from dfwtrace.solvers.problem import Problem
 
 Array = npt.NDArray[np.float64]
 N, D, M, RADIUS = 30, 6, 4, 2.0

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dfwtrace.solvers import StoppingCriteria
 from dfwtrace.solvers.progress import display, share_done, titles
+from dfwtrace.solvers.solver import StoppingCriteria
 
 RUN = """
 import dfwtrace as dt

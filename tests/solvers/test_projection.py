@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dfwtrace import LeastSquares, LowRankMatrix, solve
-from dfwtrace.solvers import Problem
+from dfwtrace.solvers.problem import Problem
 from dfwtrace.solvers.projection import (
     View,
     as_orthonormal,

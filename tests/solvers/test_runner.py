@@ -13,7 +13,9 @@ import pytest
 from tests.truth import true_gap, value_and_gradient
 
 from dfwtrace import LocalEngine, LowRankMatrix, Result
-from dfwtrace.solvers import FrankWolfe, Iterate, Problem, Runner, StoppingCriteria, resolve
+from dfwtrace.solvers.problem import Iterate, Problem
+from dfwtrace.solvers.runner import Runner
+from dfwtrace.solvers.solver import FrankWolfe, StoppingCriteria, resolve
 
 COLUMNS = (
     "epoch",

@@ -13,7 +13,8 @@ from scipy.special import log_softmax, softmax
 
 import dfwtrace as dt
 from dfwtrace.data.shards import Shard
-from dfwtrace.tasks import ShardProgram, join_weights
+from dfwtrace.tasks.program import ShardProgram
+from dfwtrace.tasks.task import join_weights
 
 SHAPE = (4, 3)
 RADIUS = 2.0

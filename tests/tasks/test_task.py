@@ -14,7 +14,7 @@ from tests.problems import ENGINE, Untouched
 from tests.truth import bracket, value_and_gradient
 
 import dfwtrace as dt
-from dfwtrace.tasks import as_task
+from dfwtrace.tasks.features.scores import as_task
 
 RADIUS = 0.8
 X, Y, _ = dt.datasets.make_multitask(n=60, d=8, m=6, rank=3, noise=0.5, seed=0)

@@ -28,8 +28,8 @@ from dfwtrace.data.shards import default_shards
 from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.report import counted, number, require_report, write_report
-from dfwtrace.solvers import StoppingCriteria, resolve
 from dfwtrace.solvers.progress import titles
+from dfwtrace.solvers.solver import StoppingCriteria, resolve
 from dfwtrace.tasks.planning import Workload, free_memory, size_text
 from dfwtrace.validation import check_count, check_positive
 
@@ -313,7 +313,7 @@ def plan(
         epochs, itemsize = max_iter or way.default_epochs, np.dtype(dtype or found.dtype).itemsize
         engine = dt.LocalEngine(n_shards or default_shards(stored * itemsize), n_jobs)
         sizes = (found.rows, found.features, m, stored, found.sparse, itemsize)
-        effort = (epochs, way.mean_products(epochs), way.gathers, way.local)
+        effort = (epochs, *way.effort(epochs))
         workload = Workload(*sizes, *effort, engine.n_shards, engine.n_jobs, way.columns)
         choice = method.plan(workload, representation, free, intercept=True)[1]
     cost, about = choice.costs[choice.representation], "" if found.exact else "about "

@@ -33,7 +33,7 @@ from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Result
 from dfwtrace.solvers.steps import Step
-from dfwtrace.tasks import ScoresTask
+from dfwtrace.tasks.features.scores import ScoresTask
 from dfwtrace.validation import check_count, check_not_masked, check_positive, check_weights
 
 Fit = TypeVar("Fit")

@@ -18,13 +18,7 @@ from sklearn.model_selection import check_cv
 from dfwtrace._typing import Data, FloatArray
 from dfwtrace.api import path, solve
 from dfwtrace.engines import is_frame
-from dfwtrace.estimators.base import (
-    EpochEnded,
-    Named,
-    TraceNormEstimator,
-    read_weights,
-    with_callbacks,
-)
+from dfwtrace.estimators.base import Named, TraceNormEstimator, read_weights, with_callbacks
 from dfwtrace.estimators.linear import ClassifierMethods, RegressorMethods
 from dfwtrace.result import Path, Result
 from dfwtrace.validation import check_count, describe
@@ -73,7 +67,7 @@ class CrossValidated(TraceNormEstimator):
         return self
 
     def _search(
-        self, X: Data, y: Data, data: Named, _: EpochEnded | None, sample_weight: Data, groups: Data
+        self, X: Data, y: Data, data: Named, _: object, sample_weight: Data, groups: Data
     ) -> tuple[Result, float]:
         """Fit along the path and choose a radius; the result is the fit to all rows with it."""
         labels = self.classes_[y] if is_classifier(self) and not is_frame(X) else y

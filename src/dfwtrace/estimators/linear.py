@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from dfwtrace._typing import Array, Data
 from dfwtrace.engines import is_frame, number_labels
 from dfwtrace.estimators.base import FixedRadius, Named, read_weights
-from dfwtrace.tasks import LeastSquares, Multinomial
+from dfwtrace.tasks.features.scores import LeastSquares, Multinomial
 
 _ROWS_AT_ONCE = 1024  # in the prediction of labels
 

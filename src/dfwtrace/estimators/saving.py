@@ -146,8 +146,7 @@ def _restore(container: Container) -> TraceNormEstimator:
     if header["status"] not in get_args(Status):
         raise ValueError(f"it ended in an unknown way, {describe(header['status'])}")
     history, plan = History(), header["plan"]
-    for record in header["history"]:
-        history.append(record)
+    history.extend(dict(record) for record in header["history"])
     numbers = [header[name] for name in ("objective", "gap", "objective_at_zero", "radius")]
     if not {type(number) for number in numbers} <= {int, float}:
         raise ValueError("its objective, gap or radius is no number")

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.sparse.linalg import svds
 
 from dfwtrace._typing import FloatArray, Memory
+from dfwtrace.linalg.certificate import GradientOperator
 from dfwtrace.linalg.golub_kahan import GolubKahan, Pair, unit
-from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.schedules import Constant, Log, PowerRun, Schedule, Setting
 from dfwtrace.validation import describe
 
@@ -48,6 +48,8 @@ class LMO(ABC):
     True
     """
 
+    gathers: bool = False  #: Whether the dense gradient is gathered.
+
     @abstractmethod
     def begin(self, setting: Setting) -> Oracle:
         """The oracle of one run."""
@@ -60,11 +62,6 @@ class LMO(ABC):
     @property
     def local(self) -> bool:
         """Whether the shards' own gradients are needed, not only their sum."""
-        return False
-
-    @property
-    def gathers(self) -> bool:
-        """Whether the dense gradient is gathered."""
         return False
 
     def mean_products(self, epochs: int) -> float:

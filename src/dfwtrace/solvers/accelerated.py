@@ -102,7 +102,9 @@ class Descent:
             return False
         if self._projecting:
             return self._projected_step(self._explore()) or self._quasi_newton_step()
-        if self._exploration_due():
+        reached = self._gap <= self._target < self._explored_gap
+        due = self._since_exploration >= self._wait or self._without_progress == _PATIENCE
+        if reached or due or self._gap <= 0.1 * self._explored_gap:
             view, gained = self._explore(), self._explored_objective - self._value.objective
             if self._better_project(view) and self._projected_step(view):
                 return True
@@ -121,11 +123,6 @@ class Descent:
     def _gap(self) -> float:
         """⟨W, G⟩ + μσ: a lower bound of the certified gap, since σ is one of σ₁(G)."""
         return self._value.inner + self._problem.radius * self._sigma
-
-    def _exploration_due(self) -> bool:
-        reached = self._gap <= self._target < self._explored_gap
-        due = self._since_exploration >= self._wait or self._without_progress == _PATIENCE
-        return reached or due or self._gap <= 0.1 * self._explored_gap
 
     def _better_project(self, view: View) -> bool:
         """Whether a projected step promises more than the last quasi-Newton steps gave, each."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.engines import Workers
-from dfwtrace.solvers.lbfgs import LBFGS
-from dfwtrace.tasks import Centre
+from dfwtrace.solvers.factor_steps import LBFGS
+from dfwtrace.tasks.task import Centre
 from dfwtrace.validation import require_finite
 
 _STEPS, _TRIES = 200, 60  # steps for one W at the most, and tries for one step

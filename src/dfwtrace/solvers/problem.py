@@ -13,15 +13,15 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.engines import Engine, LocalWorkers, Workers
-from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
+from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, GradientOperator, certify
 from dfwtrace.linalg.golub_kahan import GolubKahan
-from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.lmo import Constants
 from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.solvers.steps import Line
-from dfwtrace.tasks import Centre, ShardProgram, Summary, Task
 from dfwtrace.tasks.planning import Plan
+from dfwtrace.tasks.program import ShardProgram
+from dfwtrace.tasks.task import Centre, Summary, Task
 from dfwtrace.validation import require_finite
 
 _CONSTANTS_STEPS = 12  # of Golub-Kahan: bounds of the constants need not be tight
@@ -78,7 +78,6 @@ class Problem:
     plan: Plan
     _: KW_ONLY
     learns_intercept: bool = False  # F is the least over all intercepts
-    local: bool = False  # the shards' own gradients are needed, not only their sum
     workers: Workers = field(init=False)
     gradient: GradientOperator = field(init=False)
 
@@ -99,17 +98,14 @@ class Problem:
         workers = self.engine.start(self._program, self.rows)
         try:
             self.digests = workers.gather("digest") if digest else ()
-            summary = self.task.summarise(workers.sum, self.shape, **self._form, local=self.local)
+            local = self.plan.workload.local  # the shards' own gradients are needed
+            summary = self.task.summarise(workers.sum, self.shape, **self._form, local=local)
             if summary is not None and summary.shard is not None:
                 workers = LocalWorkers(self._program, [summary.shard]).continue_from(workers)
             return self._attach(workers, summary)
         except BaseException:
             workers.close()
             raise
-
-    def on(self, rows: Any) -> Problem:
-        """The same problem on other rows."""
-        return replace(self, rows=rows)
 
     def fold_sums(self, n_folds: int, seed: int, fold_of: FloatArray) -> tuple[Any, list[int]]:
         """What F depends on, summed over each fold of the rows, and the sizes of the shards."""
@@ -123,7 +119,7 @@ class Problem:
     def summed(self, summary: Summary, shard_rows: list[int]) -> Problem:
         """The problem on the rows of a sum that is known already, with workers."""
         workers = LocalWorkers(self._program, [summary.shard], shard_rows=shard_rows)
-        return self.on(self.rows)._attach(workers, summary)
+        return replace(self)._attach(workers, summary)
 
     def _attach(self, workers: Workers, summary: Summary | None) -> Problem:
         self.workers, self.summary = workers, summary

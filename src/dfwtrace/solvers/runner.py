@@ -134,8 +134,8 @@ class Runner:
         for iterate in iterates:
             self._W, self._value = iterate.W, Value(iterate.objective, iterate.inner)
             self._certificate = self._certify() if self._certificate_due(iterate) else None
-            self._history.append(self._record(iterate))
-            record = self._history[-1]
+            record = self._record(iterate)
+            self._history.append(record)
             # Before the callback, where Ctrl-C may well arrive; also if F is not known.
             if not self._value.objective > self._best.objective:
                 self._best = self._here()

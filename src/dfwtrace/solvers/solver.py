@@ -12,7 +12,7 @@ from dfwtrace.solvers.accelerated import Descent
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
 from dfwtrace.solvers.problem import Iterate, Problem, Start
 from dfwtrace.solvers.steps import Rule, Step
-from dfwtrace.validation import check_count, check_positive, check_tolerance, describe
+from dfwtrace.validation import check_count, check_positive, describe
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class StoppingCriteria:
 
     def __post_init__(self) -> None:
         check_count("epochs", self.epochs, 0)
-        check_tolerance(self.tol)
+        if self.tol is not None:
+            check_positive("tol", self.tol, or_zero=True)
         if self.max_time is not None:
             check_positive("max_time", self.max_time)
         if self.certify_every is not None:
@@ -47,16 +48,9 @@ class FrankWolfe:
     def needs(self) -> tuple[str, ...]:
         return tuple(sorted({*self.lmo.needs, *self.step.needs}))
 
-    @property
-    def local(self) -> bool:
-        return self.lmo.local
-
-    @property
-    def gathers(self) -> bool:
-        return self.lmo.gathers
-
-    def mean_products(self, epochs: int) -> float:
-        return self.lmo.mean_products(epochs)
+    def effort(self, epochs: int) -> tuple[float, bool, bool]:
+        """The `products`, `gathers` and `local` of a workload."""
+        return self.lmo.mean_products(epochs), self.lmo.gathers, self.lmo.local
 
     def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
         memory = start.memory or {}
@@ -73,10 +67,10 @@ class Accelerated:
 
     columns, deflates = 16, True
     default_epochs, default_tol = 1000, 1e-4
-    needs, local, gathers = ("loss",), False, False
+    needs = ("loss",)
 
-    def mean_products(self, epochs: int) -> float:
-        return 2.0
+    def effort(self, epochs: int) -> tuple[float, bool, bool]:
+        return 2.0, False, False
 
     def iterates(self, problem: Problem, start: Start) -> Iterator[Iterate]:
         return Descent(problem, start).iterates(start)

@@ -12,7 +12,7 @@ import numpy as np
 import dfwtrace as dt
 from dfwtrace.data.shards import ArrayRows, Examined, Shard
 from dfwtrace.engines import Engine, Workers
-from dfwtrace.tasks import ShardProgram
+from dfwtrace.tasks.program import ShardProgram
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

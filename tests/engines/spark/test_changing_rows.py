@@ -10,7 +10,7 @@ import pytest
 from tests.engines.spark.programs import RowSums, plain
 
 import dfwtrace as dt
-from dfwtrace.tasks import ShardProgram
+from dfwtrace.tasks.program import ShardProgram
 
 pytestmark = pytest.mark.usefixtures("tidy")
 

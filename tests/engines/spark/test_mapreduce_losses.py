@@ -26,7 +26,7 @@ from tests.engines.spark.runs import active_jobs, ctrl_c, persisted, wait_until
 
 import dfwtrace as dt
 from dfwtrace.data.shards import ArrayRows
-from dfwtrace.tasks import ShardProgram
+from dfwtrace.tasks.program import ShardProgram
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,10 @@ import scipy.sparse as sp
 import dfwtrace as dt
 from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, split_rows
 from dfwtrace.losses import SquaredLoss
-from dfwtrace.tasks import Centre, ShardProgram, join_weights
 from dfwtrace.tasks.features.gram import GramTask, Moments, random_folds
 from dfwtrace.tasks.features.implicit import ImplicitTask
+from dfwtrace.tasks.program import ShardProgram
+from dfwtrace.tasks.task import Centre, join_weights
 
 LAYOUTS = [np.asarray, np.asfortranarray, sp.csr_array]
 DTYPES = [np.float32, np.float64]

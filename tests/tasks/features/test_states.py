@@ -15,7 +15,7 @@ from tests.truth import row_losses
 
 import dfwtrace as dt
 from dfwtrace.data.shards import Shard
-from dfwtrace.tasks import ShardProgram
+from dfwtrace.tasks.program import ShardProgram
 
 LAYOUTS = ["C", "Fortran", "CSR", "memmap", "strided"]
 N, D, M = 30, 5, 4

@@ -66,10 +66,12 @@ class Moments:
         rows = _ROWS_OF_BLAS if whole else ROWS_IN_BLOCK
         for start in range(0, shard.n_rows, rows):
             stop = min(start + rows, shard.n_rows)
-            block = slice_rows(X, start, stop), Y[start:stop]
-            if centre is not None:
-                block = _centred(*block, centre)
-            moments._add(*block, weights[start:stop], only=whole and shard.n_rows <= rows)
+            x, y = slice_rows(X, start, stop), Y[start:stop]
+            if centre is not None:  # entries of sparse rows change where it is not 0
+                x, y = subtracted(x, centre[: d - 1]), y - centre[d - 1 :]
+                both = x, np.ones((stop - start, 1))
+                x = sp.hstack(both, format="csr") if sp.issparse(x) else np.hstack(both)
+            moments._add(x, y, weights[start:stop], only=whole and shard.n_rows <= rows)
         moments.packed[-1] = weights.sum() if weighted else shard.n_rows
         return moments
 
@@ -101,14 +103,6 @@ class Moments:
         centred.packed[-2] = max(0.0, self.half_norm - 0.5 * float(y_sum @ y_sum) / n)
         centred.packed[-1] = n
         return centred, Centre(x_sum / n, y_sum / n)
-
-
-def _centred(X: Matrix, Y: Array, centre: Array) -> tuple[Matrix, Array]:
-    """[X - x₀, 1] and Y - y₀; entries of a sparse X change where x₀ is not 0."""
-    d, ones = X.shape[1], np.ones((X.shape[0], 1))
-    X = subtracted(X, centre[:d])
-    joined = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
-    return joined, Y - centre[d:]
 
 
 @dataclass
