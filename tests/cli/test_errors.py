@@ -215,7 +215,7 @@ def test_a_full_device_is_one_sentence(
             run(words)
     assert ended.value.code == 1
     *_, line = errors.getvalue().splitlines()
-    assert line == "Error: standard output cannot be written: No space left on device."
+    assert line == "Error: No space left on device."
     assert "Traceback" not in errors.getvalue()
 
 
@@ -256,7 +256,7 @@ class OddError(Exception):
         (OddError("a\n  b"), 1, "Error: OddError: a b"),
         (OddError("a\x1b[2Jb"), 1, r"Error: OddError: a\x1b[2Jb"),
         (OddError(), 1, "Error: OddError: OddError"),
-        (KeyError("key"), 1, "Error: KeyError: key"),
+        (KeyError("key"), 1, "Error: KeyError: 'key'"),
         (OSError(28, "No space left on device", "m"), 1, "Error: m: No space left on device."),
         (ImportError("Spark needs pyspark."), 1, "Error: Spark needs pyspark."),
         (MemoryError(), 1, "Error: the memory is not enough; --dtype float32"),

@@ -13,11 +13,12 @@ from typing import Annotated, Any, NamedTuple, TextIO
 import numpy as np
 from typer import Argument, Option
 
-from dfwtrace import load
+from dfwtrace import ModelFormatError, load
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import output as ui
-from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, feature_rows, scoring_rows
+from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
+from dfwtrace.data.files import read_features
 from dfwtrace.data.table import whole_as_integers
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
@@ -52,10 +53,11 @@ def predict(
     require(not both, "--proba and --top exclude each other: --top has probabilities too.")
     ui.check_outputs({"--out": out}, {"the model": model, "the data": data})
     estimator, wanted = load_model(model)
-    sound, kind = task_of(estimator) != "regression", type(estimator).__name__
-    require(sound or not proba, f"--proba needs a classifier, but {model} holds a {kind}.")
-    require(sound or not top, f"--top needs a classifier, but {model} holds a {kind}.")
-    table = feature_rows(data, wanted)
+    sound = task_of(estimator) == "classification" or not (proba or top)
+    option, kind = "--proba" if proba else "--top", type(estimator).__name__
+    require(sound, f"{option} needs a classifier, but {model} holds a {kind}.")
+    how: Given = {"array": wanted.array, "first_index": wanted.first_index}
+    table = read_features(data, *wanted[:2], **how)
     with ui.refusing():
         columns = _predictions(estimator, wanted, table.X, proba, top)
     if out is None:
@@ -102,7 +104,16 @@ def inspect(
 ) -> None:
     """Print what is in a model or checkpoint file."""
     kind, output = peek(file), Output(json)
-    found = _of_checkpoint(file) if kind == "checkpoint" else _of_model(file)
+    if kind == "checkpoint":
+        found, memory = read_checkpoint(file)
+        found.pop("rows of the shards", None)
+        with checkpoint_errors(file):
+            last = memory["history"][-1]
+            found |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
+            found |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
+            found["seconds"] = float(memory["seconds"])
+    else:
+        found = _of_model(file)
     # What the disk says comes first, and cannot be replaced by what the file says of itself.
     facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size}
     facts |= {name: value for name, value in found.items() if name not in facts}
@@ -120,16 +131,6 @@ def _of_model(file: Path) -> Given:
     facts["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
     del facts["n_features"]
     return facts | {"classes": None if classes is None else classes.tolist()}
-
-
-def _of_checkpoint(file: Path) -> Given:
-    run, memory = read_checkpoint(file)
-    run.pop("rows of the shards", None)
-    with checkpoint_errors(file):
-        last = memory["history"][-1]
-        run |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
-        run |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
-        return run | {"seconds": float(memory["seconds"])}
 
 
 def task_of(estimator: Estimator) -> TaskName:
@@ -163,21 +164,16 @@ def save_model(estimator: Estimator, wanted: Wanted, path: Path) -> None:
 
 
 def load_model(path: Path) -> tuple[Estimator, Wanted]:
-    """Read a model, without its feature names, and what it takes from files where that is sound."""
-
-    def note(key: str, kind: type) -> Any:
-        value = notes.get(key) if isinstance(notes, dict) else None
-        texts = kind is not list or all(isinstance(item, str) for item in value or [])
-        return value if type(value) is kind and texts else None
-
-    estimator, notes = load(path), read_container(path, "model").header.get("notes")
-    names, (classes, width) = vars(estimator).pop("feature_names_in_", None), kind_of(estimator)
-    names = None if names is None else [str(name) for name in names]
-    targets = note("target_names", list)
-    targets = targets if classes is not None or len(targets or []) == width else None
-    first = note("first_index", int)
-    of_file = note("target", list), targets, note("array", str), first if first in (0, 1) else None
-    return estimator, Wanted(names, int(estimator.low_rank_.shape[0]), *of_file)
+    """Read a model, without its feature names, and what it takes from files."""
+    estimator, notes = load(path), read_container(path, "model").header.get("notes") or {}
+    names, (d, m) = vars(estimator).pop("feature_names_in_", None), estimator.low_rank_.shape
+    kinds = {"target": list, "target_names": list, "array": str, "first_index": int}
+    of_file: Given = {name: notes.get(name) for name in kinds}
+    if not all(isinstance(of_file[name], kind | None) for name, kind in kinds.items()):
+        raise ModelFormatError(f"{path} is not a whole model: its notes are of other types.")
+    if task_of(estimator) == "regression" and len(of_file["target_names"] or []) != m:
+        of_file["target_names"] = None  # one column may hold several targets
+    return estimator, Wanted(None if names is None else names.tolist(), d, **of_file)
 
 
 class Scores(NamedTuple):

@@ -258,8 +258,7 @@ def _array(archive: NpzFile[Any] | None, name: str, path: Path) -> Array:
     other = Path(name) if Path(name).exists() else path.parent / name
     if other.suffix != ".npy":
         raise DataFileError(f"{path.name} has no column names: give a .npy file, not {name!r}.")
-    if other.exists() and not other.is_file():
-        raise DataFileError(f"{other} is not a regular file.")
+    _files(other)  # refuses what is not there, or no regular file
     with reading(other, "an NPY file"), other.open("rb") as part:
         array: Array = npy.read_array(part, allow_pickle=False)
     return array

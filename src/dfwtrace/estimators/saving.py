@@ -19,7 +19,6 @@ from dfwtrace.result import History, Result, Status
 from dfwtrace.tasks.planning import Plan, Workload
 from dfwtrace.validation import describe
 
-_KIND = "model"
 # Settings that hold objects of this process, or belong to the fit alone.
 _LEFT_OUT = {"engine", "lmo", "step", "checkpoint", "random_state"}
 _OF_W = ("U", "s", "V", "intercept")
@@ -70,7 +69,7 @@ def save(
         "history": [_plain(record) for record in result.history],
         "plan": _plain(vars(plan)) | {"workload": _plain(vars(plan.workload))},
     }
-    write_container(path, _KIND, header, arrays)
+    write_container(path, "model", header, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -108,7 +107,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> bool(np.array_equal(again.predict_proba(X), model.predict_proba(X)))
     True
     """
-    container = read_container(path, _KIND)
+    container = read_container(path, "model")
     try:
         return _restore(container)
     except Exception as error:  # whatever can be wrong in a file that others may have made
@@ -212,8 +211,12 @@ def to_onnx(estimator: TraceNormEstimator) -> Any:
     ]
     outputs = [output("prediction", TensorProto.FLOAT, ["n", len(b)])]
     if is_classifier(estimator):
-        constants["classes"] = _plain_labels(estimator.classes_)
-        label_type = helper.np_dtype_to_tensor_dtype(constants["classes"].dtype)
+        labels = estimator.classes_
+        if labels.dtype.kind in "OUS":
+            labels = np.array([str(label) for label in labels], dtype=object)
+        else:  # to a type that every runtime knows
+            labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+        constants["classes"], label_type = labels, helper.np_dtype_to_tensor_dtype(labels.dtype)
         nodes += [
             node("Softmax", ["scores"], ["probabilities"], axis=1),
             node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
@@ -234,10 +237,3 @@ def to_onnx(estimator: TraceNormEstimator) -> Any:
     )
     onnx.checker.check_model(model)
     return model
-
-
-def _plain_labels(classes: Array) -> Array:
-    """Labels of a type that runtimes know: strings, int64 or float64."""
-    if classes.dtype.kind in "OUS":
-        return np.array([str(label) for label in classes], dtype=object)
-    return classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)

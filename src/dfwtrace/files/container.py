@@ -93,7 +93,7 @@ def read_container(path: str | os.PathLike[str], kind: str) -> Container:
     if checksum != metadata["checksum"]:
         raise _damaged(name, "its checksum does not match its content")
     try:
-        header = json.loads(metadata["header"], object_pairs_hook=_from_json)
+        header = json.loads(metadata["header"], object_hook=_from_json)
         if not isinstance(header, dict):
             raise ValueError("the header is not an object")
     except (LookupError, TypeError, ValueError, RecursionError) as error:
@@ -161,8 +161,7 @@ def _to_json(value: JSON) -> JSON:
     return value
 
 
-def _from_json(pairs: list[tuple[str, JSON]]) -> JSON:
-    value = dict(pairs)
+def _from_json(value: dict[str, JSON]) -> JSON:
     if list(value) == ["$float"]:
         return _NOT_IN_JSON[value["$float"]]
     return {key.removeprefix("$"): item for key, item in value.items()}
