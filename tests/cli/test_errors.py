@@ -89,12 +89,12 @@ OTHERS = {
     "plan train.csv -t species --lmo naive": "--lmo --solver",
     "plan train.csv -t species --representation gram": "representation must be",
     "path train.csv -t species --out no/p": "--out no/p written",
-    "inspect gone": "gone not there",
+    "inspect gone": "gone No such file",
     "inspect .": "folder",
     "inspect train.csv": "train.csv safetensors",
     "inspect pipe": "pipe regular file",
     "predict pipe train.csv -o p.csv": "pipe regular file",
-    "predict gone train.csv -o p.csv": "gone not there",
+    "predict gone train.csv -o p.csv": "gone No such file",
     "predict train.csv train.csv -o p.csv": "train.csv safetensors",
     "predict MODEL gone.csv -o p.csv": "gone.csv not there",
     "predict MODEL few.csv -o p.csv": "few.csv 'petal' 'width'",
@@ -229,7 +229,7 @@ def test_the_interpreter_has_nothing_to_add_about_a_full_device(tmp_path: Path) 
             check=False,
             cwd=tmp_path,
         )
-    assert (ended.returncode, ended.stderr) == (2, "Error: gone is not there.\n")
+    assert (ended.returncode, ended.stderr) == (2, "Error: gone: No such file or directory.\n")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(classifier: Path, tmp_path: Path) -> None:

@@ -230,12 +230,17 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, f"Interrupted: {what}."
     if isinstance(error, CommandError):
         return error.code, str(error)
-    if isinstance(error, FileNotFoundError) and error.filename is not None:
-        return BAD_INPUT, f"{error.filename} is not there."
     usage = getattr(error, "format_message", None)  # typer's errors about options
     if usage is not None:
         return BAD_INPUT, " ".join(usage().split())
-    if isinstance(error, DataFileError | ModelFormatError | CheckpointError | PermissionError):
+    unusable = (
+        DataFileError,
+        ModelFormatError,
+        CheckpointError,
+        FileNotFoundError,
+        PermissionError,
+    )
+    if isinstance(error, unusable):
         return BAD_INPUT, sentence_of(error)
     expected = isinstance(error, OSError | ImportError | MemoryError | RuntimeError)
     return FAILED, ("" if expected else f"{type(error).__name__}: ") + sentence_of(error)

@@ -243,10 +243,7 @@ def _to_array(
 
 
 def _parse_target(values: Array, file: str, column: str) -> Array:
-    """Return integers, else floats, else the text; whole numbers such as "007" are text too.
-
-    A column of numbers in which some entries are empty or say "NA" does not become text.
-    """
+    """Return integers, else floats, else text such as "007"; empty or "NA" among numbers is not."""
     text = pc.utf8_trim_whitespace(pa.array(values))
     number = pc.match_substring_regex(text, _NUMBER)
     missing = pc.is_in(pc.utf8_lower(text), value_set=_MISSING)

@@ -194,10 +194,7 @@ def _read_arrays(
     first_index: int | None = None,
     head: bool = False,
 ) -> Table:
-    """Read a file of kind "npy", "npz" or "svmlight"; without `targets`, features only.
-
-    With `head`, X has only the right shape and type; of an svmlight file, the first rows.
-    """
+    """Read such a file; with `head`, X has the right shape and type, or the first rows alone."""
     file, y, w, names = path.name, None, None, []
     label, name = _only(target, file), _only(features, file)
     if kind != "npz" and name is not None:

@@ -99,8 +99,8 @@ def bad_value(file: str, column: str, row: int, problem: str, text: str = "") ->
     """Return the error about the first bad value, which may be `text`; `row` counts from 0."""
     remark = "numbering rows from 1 after the header"
     if text:
-        shown = text if len(text) <= 40 else text[:37] + "..."
-        problem, remark = f"holds text ({shown!r})", "encode it, or choose others with --features"
+        problem = f"holds text ({text[:40]!r})"
+        remark = "encode it, or choose others with --features"
     return DataFileError(f"column {column!r} of {file} {problem} in row {row + 1} ({remark}).")
 
 

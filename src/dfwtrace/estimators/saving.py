@@ -21,16 +21,12 @@ from dfwtrace.validation import describe
 
 # Settings that hold objects of this process, or belong to the fit alone.
 _LEFT_OUT = {"engine", "lmo", "step", "checkpoint", "random_state"}
-_OF_W = ("U", "s", "V", "intercept")
 # What an estimator that has searched for its radius knows besides; its path is not written.
 _OF_SEARCH = ("radii_", "validation_", "scores_")
 _KINDS = (TraceNormClassifier, TraceNormClassifierCV, TraceNormRegressor, TraceNormRegressorCV)
 _ESTIMATORS: dict[str, type[TraceNormEstimator]] = {kind.__name__: kind for kind in _KINDS}
 # By the kind of a dtype, what its values are in JSON.
 _LABELS = {"O": str, "U": str, "S": str, "b": bool, "i": int, "u": int, "f": float}
-# Of ONNX: old enough for any runtime of recent years; the first in which Softmax works along one
-# axis. And the version of the file format that came with it.
-_OPSET, _IR_VERSION = 13, 7
 
 
 def save(
@@ -38,11 +34,8 @@ def save(
 ) -> None:
     """Write a fitted estimator; `load` reads it. Notes are kept in the header."""
     name = type(estimator).__name__
-    if _ESTIMATORS.get(name) is not type(estimator):  # it might predict differently
-        raise TypeError(
-            f"{name} cannot be saved: a model file holds dfwtrace's own estimators, not classes "
-            "derived from them."
-        )
+    if type(estimator) not in _KINDS:  # it might predict differently
+        raise TypeError(f"{name} cannot be saved: it must be one of {', '.join(_ESTIMATORS)}.")
     check_is_fitted(estimator)
     result, plan, known = estimator.result_, estimator.result_.plan, vars(estimator)
     arrays = {"U": result.W.U, "s": result.W.s, "V": result.W.V}
@@ -129,7 +122,7 @@ def _restore(container: Container) -> TraceNormEstimator:
     d, m = W.shape
     if header["n_features"] != d or (intercept is not None and intercept.shape != (m,)):
         raise ValueError("its arrays do not fit together")
-    if not all(np.isfinite(arrays[name]).all() for name in _OF_W if name in arrays):
+    if not all(np.isfinite(arrays[name]).all() for name in arrays if name not in _OF_SEARCH):
         raise ValueError("its arrays must be finite, but hold NaN or infinity")
     names = header["feature_names"]
     if names is not None:
@@ -147,10 +140,8 @@ def _restore(container: Container) -> TraceNormEstimator:
     history, plan = History(), header["plan"]
     for record in header["history"]:
         history.append(record)
-    numbers = [header[name] for name in ("objective", "gap", "objective_at_zero", "radius")]
-    if not {type(number) for number in numbers} <= {int, float}:
-        raise ValueError("its objective, gap or radius is no number")
-    objective, gap, at_zero, radius = map(float, numbers)
+    numbers = ("objective", "gap", "objective_at_zero", "radius")
+    objective, gap, at_zero, radius = (float(header[name]) for name in numbers)
     chosen = Plan(plan["representation"], plan["reason"], {}, Workload(**plan["workload"]))
     rest = at_zero, None, chosen, History(), intercept
     estimator._keep(Result(W, objective, gap, header["status"], history, *rest), radius)
@@ -231,9 +222,9 @@ def to_onnx(estimator: TraceNormEstimator) -> Any:
     X = output("X", TensorProto.FLOAT, ["n", len(left)])
     arrays = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, type(estimator).__name__, [X], outputs, arrays)
-    opsets = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(
-        graph, producer_name="dfwtrace", opset_imports=opsets, ir_version=_IR_VERSION
-    )
+    # The first in which Softmax works along one axis, so that runtimes of many years know it.
+    opsets = [helper.make_opsetid("", 13)]
+    versions = {"opset_imports": opsets, "ir_version": 7}
+    model = helper.make_model(graph, producer_name="dfwtrace", **versions)
     onnx.checker.check_model(model)
     return model

@@ -122,7 +122,9 @@ def _opened(name: str, asked: str | None) -> Iterator[tuple[Any, dict[str, str]]
         if metadata.get("format") != "dfwtrace":
             raise ModelFormatError(f"{name} is a safetensors file, but not one of dfwtrace's.")
         kind, by = metadata.get("kind", ""), metadata.get("written_by", "")
-        if metadata.get("format_version") != str(FORMAT_VERSIONS.get(kind)):
+        # A checkpoint is the memory of one version's solvers, which another one has not.
+        foreign = kind == "checkpoint" and by != version("dfwtrace")
+        if foreign or metadata.get("format_version") != str(FORMAT_VERSIONS.get(kind)):
             by = by if re.fullmatch(r"[0-9A-Za-z.+!_-]{1,40}", by) else "of an unknown version"
             raise ModelFormatError(
                 f"{name} was written by dfwtrace {by} in a format that this version, "
