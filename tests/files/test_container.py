@@ -233,9 +233,7 @@ def test_the_kind_is_seen_and_checked(path: Path) -> None:
     assert read_container(path, "checkpoint") == ({}, {})
 
 
-@pytest.mark.parametrize(
-    ("by", "shown"), [("2.1.0", "2.1.0"), ("9\n" * 99, "of an unknown version")]
-)
+@pytest.mark.parametrize(("by", "shown"), [("2.1.0", "2.1.0"), ("9" * 99, "9" * 40)])
 def test_other_formats_name_the_version_that_wrote_them(by: str, shown: str, path: Path) -> None:
     for number in ("1", "3", "9" * 5000, "x"):
         metadata = {"format": "dfwtrace", "format_version": number, "kind": "checkpoint"}

@@ -219,10 +219,8 @@ def _read_arrays(
             w = _array(archive, weight, path)
     if X.dtype.kind not in "biuf" or X.ndim != 2 or 0 in X.shape:
         what = f"array {name or 'X'!r} of {file}" if kind == "npz" else file
-        raise DataFileError(
-            f"{what} holds {X.dtype} of shape {X.shape}: features must be numbers, in at least one "
-            "row and one column."
-        )
+        found = f"{what} holds {X.dtype} of shape {X.shape}"
+        raise DataFileError(f"{found}: features must be numbers in rows and columns.")
     if not head:
         X = as_floating(X)
         table.check_finite(X, None, file)

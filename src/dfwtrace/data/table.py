@@ -156,10 +156,8 @@ def choose(
     # The row numbers that pandas writes along with a table are no features.
     left = [n for n in columns if n not in taken and not re.fullmatch(r"__index_level_\d+__", n)]
     if "" in left:
-        raise DataFileError(
-            f"column {list(columns).index('') + 1} of {file} has no name (row numbers that were "
-            "saved along?): name it, or choose the columns with --features."
-        )
+        place = list(columns).index("") + 1
+        raise DataFileError(f"column {place} of {file} has no name: name it, or use --features.")
     if not left:
         raise DataFileError(f"{file} has no columns left that could be features.")
     return Choice(left, targets, weight)
@@ -202,9 +200,7 @@ def matching(
         else:
             require(columns, [item], file)
         if item in taken:
-            raise DataFileError(
-                f"column {item!r} of {file} cannot be target or weight and feature."
-            )
+            raise DataFileError(f"column {item!r} of {file} cannot be a feature too.")
         if not hits:
             raise DataFileError(f"no column of {file} matches the pattern {item!r}.")
         found |= hits

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -125,9 +124,8 @@ def _opened(name: str, asked: str | None) -> Iterator[tuple[Any, dict[str, str]]
         # A checkpoint is the memory of one version's solvers, which another one has not.
         foreign = kind == "checkpoint" and by != version("dfwtrace")
         if foreign or metadata.get("format_version") != str(FORMAT_VERSIONS.get(kind)):
-            by = by if re.fullmatch(r"[0-9A-Za-z.+!_-]{1,40}", by) else "of an unknown version"
             raise ModelFormatError(
-                f"{name} was written by dfwtrace {by} in a format that this version, "
+                f"{name} was written by dfwtrace {by:.40} in a format that this version, "
                 f"{version('dfwtrace')}, does not read; start again without it or use that version."
             )
         if metadata.keys() != _METADATA:
