@@ -72,11 +72,8 @@ def name(text: object) -> str:
 
 def machine_here() -> dict[str, str]:
     """Return what this machine is; neither its name nor its user's, since reports are passed on."""
-    machine = {"System": f"{platform.system()} {platform.release()}"}
-    machine |= {"Processor": platform.machine(), "Cores": str(os.cpu_count() or "unknown")}
-    with suppress(AttributeError, OSError, ValueError):  # not on every system
-        machine["Memory"] = size_text(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return machine
+    system = f"{platform.system()} {platform.release()}"
+    return {"System": system, "Processor": platform.machine(), "Cores": str(os.cpu_count())}
 
 
 def versions_here() -> dict[str, str]:
@@ -88,17 +85,11 @@ def versions_here() -> dict[str, str]:
     return versions
 
 
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(sep=" ", timespec="minutes").replace("+", " +")
-
-
 # Parts of a report: what was learned from, how, how it ended (as in `dfwtrace.Result`), totals of
 # the oracle and of the rest, losses of shape (radii,) or (radii, folds), a class and its error.
 DataFacts = namedtuple("DataFacts", "rows features targets dtype source", defaults=("", ""))
 Settings = namedtuple(
-    "Settings",
-    "radius solver tol engine representation shards",
-    defaults=("", None, "", "", None),
+    "Settings", "radius solver tol engine representation shards", defaults=("", None, "", "", None)
 )
 Outcome = namedtuple(
     "Outcome", "status message objective objective_at_zero gap relative_gap rank seconds epochs"
@@ -162,7 +153,7 @@ class Report:
     scores: Mapping[str, float] = field(default_factory=dict)
     worst: Sequence[Worst] = ()
     path: Radii | None = None
-    when: str = field(default_factory=_now)
+    when: str = field(default_factory=lambda: f"{datetime.now().astimezone():%Y-%m-%d %H:%M %z}")
     versions: Mapping[str, str] = field(default_factory=versions_here)
     machine: Mapping[str, str] = field(default_factory=machine_here)
 
@@ -315,24 +306,22 @@ def _convergence(report: Report) -> list[Chart]:
     charts = []
     objective = column(history, "objective")
     shown = objective[drawable(objective)]
-    if shown.size:
+    for by, extent in extents.items() if shown.size else ():
+        described = f"From {number(shown[0])} to {number(shown[-1])} in {extent}."
         wide = 0.0 < 30.0 * shown.min() < shown.max()
-        for by, extent in extents.items():
-            described = f"From {number(shown[0])} to {number(shown[-1])} in {extent}."
-            draw = _against(by, history, {"objective": objective}, "objective F(W)", wide)
-            charts.append(_chart(f"Objective, {_BY[by]}", described, draw))
+        draw = _against(by, history, {"objective": objective}, "objective F(W)", wide)
+        charts.append(_chart(f"Objective, {_BY[by]}", described, draw))
     scale = abs(outcome.objective_at_zero)  # as for `relative_gap`
     scale = scale if drawable(np.array(scale), log=True) else 1.0
     gaps = {"estimated": column(history, "gap_estimate"), "certified": column(history, "gap")}
     gaps = {key: y / scale for key, y in gaps.items() if drawable(y / scale, log=True).any()}
-    if gaps:
-        last = "not known" if math.isnan(outcome.gap) else number(outcome.relative_gap)
-        # Below the others: a gap that reaches it must be seen.
-        columns = gaps if tol is None else {"tolerance": np.array([tol, tol]), **gaps}
-        for by, extent in extents.items():
-            described = f"The certified gap is {last} after {extent}."
-            draw = _against(by, history, columns, "gap / |F(0)|", y_log=True)
-            charts.append(_chart(f"Relative gap, {_BY[by]}", described, draw))
+    last = "not known" if math.isnan(outcome.gap) else number(outcome.relative_gap)
+    # Below the others: a gap that reaches it must be seen.
+    columns = gaps if tol is None else {"tolerance": np.array([tol, tol]), **gaps}
+    for by, extent in extents.items() if gaps else ():
+        described = f"The certified gap is {last} after {extent}."
+        draw = _against(by, history, columns, "gap / |F(0)|", y_log=True)
+        charts.append(_chart(f"Relative gap, {_BY[by]}", described, draw))
     return charts
 
 

@@ -21,7 +21,7 @@ def test_a_csv_file_in_a_process_of_its_own(tmp_path: Path) -> None:
         "--test", "test.csv", "--report", "report.html", cwd=tmp_path,
     )  # fmt: skip
     assert fitted.stdout.startswith("train.csv: 90 rows, 3 features, target 'species'\n")
-    assert "the best of 3" in fitted.stdout
+    assert "over 3 radii" in fitted.stdout
     assert fitted.stderr == ""
     page = (tmp_path / "report.html").read_text("utf-8")
     assert "test accuracy" in page

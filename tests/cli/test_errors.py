@@ -89,12 +89,12 @@ OTHERS = {
     "plan train.csv -t species --lmo naive": "--lmo --solver",
     "plan train.csv -t species --representation gram": "representation must be",
     "path train.csv -t species --out no/p": "--out no/p written",
-    "inspect gone": "gone not there",
+    "inspect gone": "gone No such file",
     "inspect .": "folder",
     "inspect train.csv": "train.csv safetensors",
     "inspect pipe": "pipe regular file",
     "predict pipe train.csv -o p.csv": "pipe regular file",
-    "predict gone train.csv -o p.csv": "gone not there",
+    "predict gone train.csv -o p.csv": "gone No such file",
     "predict train.csv train.csv -o p.csv": "train.csv safetensors",
     "predict MODEL gone.csv -o p.csv": "gone.csv not there",
     "predict MODEL few.csv -o p.csv": "few.csv 'petal' 'width'",
@@ -215,7 +215,7 @@ def test_a_full_device_is_one_sentence(
             run(words)
     assert ended.value.code == 1
     *_, line = errors.getvalue().splitlines()
-    assert line == "Error: standard output cannot be written: No space left on device."
+    assert line == "Error: No space left on device."
     assert "Traceback" not in errors.getvalue()
 
 
@@ -229,7 +229,7 @@ def test_the_interpreter_has_nothing_to_add_about_a_full_device(tmp_path: Path) 
             check=False,
             cwd=tmp_path,
         )
-    assert (ended.returncode, ended.stderr) == (2, "Error: gone is not there.\n")
+    assert (ended.returncode, ended.stderr) == (2, "Error: gone: No such file or directory.\n")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(classifier: Path, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ class OddError(Exception):
         (OddError("a\n  b"), 1, "Error: OddError: a b"),
         (OddError("a\x1b[2Jb"), 1, r"Error: OddError: a\x1b[2Jb"),
         (OddError(), 1, "Error: OddError: OddError"),
-        (KeyError("key"), 1, "Error: KeyError: key"),
+        (KeyError("key"), 1, "Error: KeyError: 'key'"),
         (OSError(28, "No space left on device", "m"), 1, "Error: m: No space left on device."),
         (ImportError("Spark needs pyspark."), 1, "Error: Spark needs pyspark."),
         (MemoryError(), 1, "Error: the memory is not enough; --dtype float32"),

@@ -167,7 +167,7 @@ def test_several_targets_and_a_weight_in_text(tmp_path: Path) -> None:
     assert table.weight is not None
     assert (table.y.dtype, table.y.tolist()) == (np.float64, [[1, 1], [4, 0]])
     assert (table.X.tolist(), table.weight.tolist()) == ([[2], [5]], [0.5, 1])
-    assert table.source.endswith("targets 't1', 't2'")
+    assert table.source.endswith("2 targets")
 
 
 def test_columns_without_a_name_or_in_other_bytes_may_be_left_out(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_a_spilled_folder_is_never_in_memory(tmp_path: Path) -> None:
     part = {**{f"x{j}": X[:, j].copy() for j in range(128)}, "t": np.arange(32_000) % 5}
     options: dict[str, Any] = {"use_dictionary": False, "compression": "none"}
     pq.write_table(pa.table(part), folder / "00.parquet", row_group_size=8_000, **options)
-    for i in range(1, 12):
+    for i in range(1, 24):
         (folder / f"{i:02d}.parquet").hardlink_to(folder / "00.parquet")
     small = write(tmp_path / "small.parquet", {"x": [1.0], "t": [1]})
 

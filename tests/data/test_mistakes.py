@@ -54,7 +54,7 @@ LATE = LONG.replace("\n299000,", "\nbad,")
         ('a,b\n1,"2\n3,4\n', {}, ["column 'b'", "text ('2\\n3,4", "in row 1 "]),
         ('a,b\n0,"2\n3,4\n', {"target": "b"}, ["quote", "never closed"]),
         ('a,b,c\n0,1,"2\n3,4,5\n', {"target": "b", "features": "a"}, ["quote", "never closed"]),
-        (LONG.replace("\n1000,", '\n"1000,'), {"target": "t"}, ["row", "quote", "never closed"]),
+        (LONG.replace("\n1000,", '\n"1000,'), {"target": "t"}, ["t.csv", "straddles"]),
         ("a,b\n1," + "2" * 200_000 + "x\n", {}, ["'b'", "text ('222", "row 1"]),
         ("1.5,2\n3,4\n", {}, ["no header"]),
         ("0,0\n1,2\n", {}, ["no header"]),
@@ -85,7 +85,7 @@ LATE = LONG.replace("\n299000,", "\nbad,")
         (
             "x,t\n1,Zoë\n".encode("latin-1"),
             {"target": "t"},
-            ["column 't'", "not in UTF-8 in row 1 "],
+            ["t.csv", "invalid UTF8 data"],
         ),
         ("x,Zoë\n1,2\n".encode("latin-1"), {}, ["UTF-8"]),
         ("a,b\n1,2\n".encode("utf-16"), {}, ["UTF-8"]),

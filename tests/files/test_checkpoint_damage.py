@@ -113,8 +113,6 @@ def test_no_run_goes_on_from_a_damaged_file(place: int, whole: bytes, tmp_path: 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"version": None}, "was written by dfwtrace None, and this is version"),
-        ({"version": "9.1"}, "was written by dfwtrace 9.1, and this is version"),
         ({"identity": 3}, "is not a whole checkpoint: its header is not one of a checkpoint"),
         ({"memory": None}, "is not a whole checkpoint: its header is not one of a checkpoint"),
         ({"memory": {"C": "0"}}, "is not a whole checkpoint: no '0'"),
@@ -130,7 +128,7 @@ def test_a_checkpoint_that_another_program_wrote_is_refused(
 ) -> None:
     """A file whose checksum is right."""
     path = tmp_path / "run.ckpt"
-    header = {"version": dt.__version__, "identity": identity_and_memory[0], "memory": {"dict": {}}}
+    header = {"identity": identity_and_memory[0], "memory": {"dict": {}}}
     write_container(path, "checkpoint", header | changed, {})
     assert words in refusal(path)
     for name in header:
@@ -178,7 +176,7 @@ def dicts_in(packed: Any) -> Iterator[dict[str, Any]]:
 
 def test_rows_that_are_no_list_are_refused(identity_and_memory: Any, tmp_path: Path) -> None:
     path, identity = tmp_path / "run.ckpt", {**identity_and_memory[0], "rows of the shards": 3}
-    header = {"version": dt.__version__, "identity": identity, "memory": {"dict": {}}}
+    header = {"identity": identity, "memory": {"dict": {}}}
     write_container(path, "checkpoint", header, {})
     assert "the rows of the shards have changed" in refusal(path)
 
@@ -187,7 +185,7 @@ def test_deep_nesting_is_refused(identity_and_memory: Any, tmp_path: Path) -> No
     path, memory, limit = tmp_path / "run.ckpt", 0, sys.getrecursionlimit()
     for _ in range(900):
         memory = [memory]  # type: ignore[assignment]
-    header = {"version": dt.__version__, "identity": identity_and_memory[0], "memory": memory}
+    header = {"identity": identity_and_memory[0], "memory": memory}
     sys.setrecursionlimit(10_000)
     try:
         write_container(path, "checkpoint", header, {})

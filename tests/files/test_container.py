@@ -233,9 +233,7 @@ def test_the_kind_is_seen_and_checked(path: Path) -> None:
     assert read_container(path, "checkpoint") == ({}, {})
 
 
-@pytest.mark.parametrize(
-    ("by", "shown"), [("2.1.0", "2.1.0"), ("9\n" * 99, "of an unknown version")]
-)
+@pytest.mark.parametrize(("by", "shown"), [("2.1.0", "2.1.0"), ("9" * 99, "9" * 40)])
 def test_other_formats_name_the_version_that_wrote_them(by: str, shown: str, path: Path) -> None:
     for number in ("1", "3", "9" * 5000, "x"):
         metadata = {"format": "dfwtrace", "format_version": number, "kind": "checkpoint"}
@@ -266,10 +264,14 @@ def test_changed_metadata_are_damage(field: str, value: str | None, why: str, pa
     assert_refused(path, f"is damaged: {why}.")
 
 
-def test_another_versions_file_of_the_same_format_is_read(path: Path) -> None:
-    write_container(path, "model", HEADER, ARRAYS)
-    path.write_bytes(safetensors.numpy.save(ARRAYS, metadata_of(path) | {"written_by": "0.9"}))
-    assert read_container(path, "model").header == HEADER
+def test_of_another_versions_files_of_the_same_format_only_models_are_read(path: Path) -> None:
+    for kind in ("model", "checkpoint"):
+        write_container(path, kind, HEADER, ARRAYS)
+        path.write_bytes(safetensors.numpy.save(ARRAYS, metadata_of(path) | {"written_by": "0.9"}))
+        if kind == "model":
+            assert read_container(path, kind).header == HEADER
+    with pytest.raises(ModelFormatError, match=r"was written by dfwtrace 0\.9 in a format that"):
+        read_container(path, "checkpoint")
 
 
 def test_an_added_or_missing_or_changed_array_is_damage(path: Path) -> None:

@@ -73,12 +73,6 @@ def training_rows(
         yield table._replace(X=X)
 
 
-def feature_rows(path: Path, wanted: Wanted, target: Names = None, targets: bool = False) -> Table:
-    """Read the features of a model, in its order."""
-    how: Given = {"array": wanted.array, "first_index": wanted.first_index}
-    return files.read_features(path, *wanted[:2], targets=targets, target=target, **how)
-
-
 def scoring_rows(
     path: Path, wanted: Wanted, classes: Array | None, width: int, target: Names = None
 ) -> tuple[Matrix, Array]:
@@ -92,7 +86,8 @@ def scoring_rows(
         target = wanted.target
         apart = target is not None and target[0].endswith(".npy")
         require(not apart, f"--target is missing: that of the fit is in another file, {target}.")
-    table = feature_rows(path, wanted, target, targets=True)
+    how: Given = {"array": wanted.array, "first_index": wanted.first_index}
+    table = files.read_features(path, *wanted[:2], targets=True, target=target, **how)
     y, names, order = table.y, table.target_names or [], wanted.target_names or []
     if y is None:
         raise CommandError(f"{path.name} has no targets: --target names their file.")
@@ -142,11 +137,19 @@ def fit_frame(
     with session(url) as spark:
         frame = _read(spark, path)
         choice = choose(frame.columns, file=path, **columns)
-        task = _judge_frame(frame, choice.targets, task)
+        rows = frame.select([frame[f"`{name}`"] for name in choice.targets]).limit(FIRST_ROWS)
+        y = np.array([row[0] if len(row) == 1 else list(row) for row in rows.collect()])
+        if y.dtype.kind == "O":  # decimals, and numbers of which some are missing
+            with suppress(TypeError, ValueError):
+                y = y.astype(np.float64)
+        task = judge(y, task, choice.targets)[0]
         why = "cross-validation of a classification does not run on Spark"
         require(task == "regression" or "radius" in how, f"--radius is missing: {why}.")
-        if dtype is not None:
-            frame = _cast(frame, choice.features, "float" if dtype == "float32" else "double")
+        for name in [] if dtype is None else choice.features:
+            kind = "float" if dtype == "float32" else "double"
+            listed = frame.schema[name].dataType.simpleString().startswith("array")
+            cast = frame[f"`{name}`"].cast(f"array<{kind}>" if listed else kind)
+            frame = frame.withColumn(name, cast)
         # One column by itself may hold arrays or vectors.
         features = choice.features[0] if len(choice.features) == 1 else choice.features
         label = choice.targets[0] if len(choice.targets) == 1 else choice.targets
@@ -157,7 +160,7 @@ def fit_frame(
     (d, m), names = estimator.low_rank_.shape, choice.features
     if len(names) == 1 and d > 1:
         names = [f"{names[0]}[{j}]" for j in range(d)]
-    targets = choice.targets if len(choice.targets) in (1, m) else None
+    targets = choice.targets if task == "classification" or len(choice.targets) == m else None
     source = f"{path}: {estimator.result_.plan.workload.n} rows, {d} features, read by Spark"
     return estimator, Wanted(names, d, columns["target"], targets), source
 
@@ -196,22 +199,3 @@ def _read(spark: SparkSession, path: str) -> DataFrame:
     except AnalysisException as error:
         reason = sentence_of(error).split(" SQLSTATE")[0].rstrip(".")
         raise CommandError(f"Spark cannot read {path}: {reason}.") from error
-
-
-def _judge_frame(frame: DataFrame, targets: list[str], asked: str) -> str:
-    """Return the task of a target column, judged by its first rows."""
-    rows = frame.select([frame[f"`{name}`"] for name in targets]).limit(FIRST_ROWS).collect()
-    y = np.array([row[0] if len(targets) == 1 else list(row) for row in rows])
-    if y.dtype.kind == "O":  # decimals, and numbers of which some are missing
-        with suppress(TypeError, ValueError):
-            y = y.astype(np.float64)
-    return judge(y, asked, targets)[0]
-
-
-def _cast(frame: DataFrame, features: list[str], number: str) -> DataFrame:
-    for name in features:
-        kind = frame.schema[name].dataType.simpleString()
-        require(kind != "vector", f"--dtype does not go with the vectors of column {name!r}.")
-        wanted = f"array<{number}>" if kind.startswith("array") else number
-        frame = frame.withColumn(name, frame[f"`{name}`"].cast(wanted))
-    return frame

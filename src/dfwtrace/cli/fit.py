@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from rich.console import Console
+from sklearn.exceptions import ConvergenceWarning
 from typer import Argument, Option
 
 import dfwtrace as dt
@@ -25,7 +26,6 @@ from dfwtrace.cli.output import CommandError, Json, Output, Quiet, Verbose, chec
 from dfwtrace.cli.predict import Scores, by_key, score, shown_scores
 from dfwtrace.data.files import array_name, survey
 from dfwtrace.data.shards import default_shards
-from dfwtrace.engines.local import threads_for
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.report import counted, number, require_report, write_report
 from dfwtrace.solvers.progress import titles
@@ -139,9 +139,6 @@ def fit(
     found, work = scores.get(of, Scores({}, [])), result.plan.workload
     place = "local" if local else f"spark {master or ''}".strip()
     ran = f"{place}, {counted(work.n_jobs, 'processor')} at most"
-    if local:
-        threads = min(threads_for(work.stored * work.itemsize, work.n_jobs), work.n_shards)
-        ran = f"{counted(threads, 'thread')} of this process"
     page = models.report_of(
         model,
         solver=solver,
@@ -155,17 +152,15 @@ def fit(
     )
     facts = models.facts_of(model, page) | {"seconds": seconds, "model": out, "report": report}
     facts["scores"] = {name: by_key(found.values) for name, found in scores.items()}
-    best_of = ""
     if page.path is not None:
         facts |= {"radii": page.path.radii, "validation": page.path.validation.mean(axis=1)}
-        best_of = f", the best of {len(page.path.radii)}"
     short = result.status != "optimal" and tol is not None
     if short:
         reach = "raise --max-iter, --max-time or --tol, or scale the features."
         output.warn(f"{result.message} The tolerance of {tol:g} was not reached: {reach}")
     if report is not None:
         write_report(report, page)
-    shown = {"result": result.message, "radius": number(model.radius_) + best_of}
+    shown = {"result": result.message, "radius": number(model.radius_)}
     shown |= {name: facts[name] for name in _SHOWN}
     shown |= {name: shown_scores(found.values) for name, found in scores.items()}
     output.say(ui.facts_table(shown | {"model": out, "report": report}))
@@ -266,8 +261,6 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
         over = f"{n} radii in {folds} folds; --radius sets one"
         output.say(f"{task.capitalize()}; cross-validating over {over}.")
         titles.set(f"run {k} of {n * (1 + folds)}" for k in count(1))
-    from sklearn.exceptions import ConvergenceWarning  # only here: it takes a second
-
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
     estimator = getattr(dt, kind)(**given, verbose=int(show))
     with ui.refusing(), warnings.catch_warnings(record=True) as heard:

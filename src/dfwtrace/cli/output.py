@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -176,7 +175,15 @@ def guarded(run: Callable[[], int | None], *, as_json: bool, debug: bool) -> int
         if debug and code == FAILED:
             traceback.print_exc()
         if sentence:  # none where no command was given: the help has been shown
-            _print_error(visible(sentence), code, as_json)
+            line = visible(sentence if code == INTERRUPTED else f"Error: {sentence}")
+            coded = json.dumps({"error": visible(sentence)})
+            with suppress(OSError):
+                try:
+                    print(
+                        coded if as_json else line, file=None if as_json else sys.stderr, flush=True
+                    )
+                except OSError:  # of standard output; standard error is left
+                    print(line, file=sys.stderr)
     finally:
         with suppress(TypeError, ValueError):  # not one of Python's, or not in the main thread
             signal.signal(signal.SIGINT, before)
@@ -193,11 +200,9 @@ def sentence_of(error: BaseException) -> str:
     """Return an exception's text in one line; its type where it has none."""
     if isinstance(error, MemoryError):
         return "the memory is not enough; --dtype float32 takes half, --spill keeps data on disk."
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    text = str(error)
     if isinstance(error, OSError) and error.strerror:
         about = "" if error.filename is None else f"{error.filename}: "
-        if not about and error.strerror == os.strerror(errno.ENOSPC):
-            about = "standard output cannot be written: "
         text = f"{about}{error.strerror.rstrip('.')}."
     if "Traceback (most recent call last)" in text:  # of a worker: its last line says what it was
         errors = [line for line in text.splitlines() if re.match(r"[A-Za-z_][\w.]*: ", line)]
@@ -225,21 +230,17 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, f"Interrupted: {what}."
     if isinstance(error, CommandError):
         return error.code, str(error)
-    if isinstance(error, FileNotFoundError) and error.filename is not None:
-        return BAD_INPUT, f"{error.filename} is not there."
     usage = getattr(error, "format_message", None)  # typer's errors about options
     if usage is not None:
         return BAD_INPUT, " ".join(usage().split())
-    if isinstance(error, DataFileError | ModelFormatError | CheckpointError | PermissionError):
+    unusable = (
+        DataFileError,
+        ModelFormatError,
+        CheckpointError,
+        FileNotFoundError,
+        PermissionError,
+    )
+    if isinstance(error, unusable):
         return BAD_INPUT, sentence_of(error)
     expected = isinstance(error, OSError | ImportError | MemoryError | RuntimeError)
     return FAILED, ("" if expected else f"{type(error).__name__}: ") + sentence_of(error)
-
-
-def _print_error(sentence: str, code: int, as_json: bool) -> None:
-    with suppress(OSError):
-        if as_json:
-            print(json.dumps({"error": sentence}), flush=True)
-            return
-    with suppress(OSError):  # where standard output is what failed, standard error is left
-        print(sentence if code == INTERRUPTED else f"Error: {sentence}", file=sys.stderr)

@@ -13,12 +13,14 @@ from typing import Annotated, Any, NamedTuple, TextIO
 import numpy as np
 from typer import Argument, Option
 
-from dfwtrace import load
+from dfwtrace import ModelFormatError
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import output as ui
-from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, feature_rows, scoring_rows
+from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
+from dfwtrace.data.files import read_features
 from dfwtrace.data.table import whole_as_integers
+from dfwtrace.estimators.saving import load, save
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
 from dfwtrace.files.container import peek, read_container
@@ -26,7 +28,6 @@ from dfwtrace.report import MOST_WORST, Report, TaskName, Worst, counted, number
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
-_ROWS_AT_ONCE = 4096  # of a CSV file
 _TOP = 5
 _FORMATS = (".csv", ".npy", ".parquet")
 _UNKNOWN = "the model does not know the labels of {}, such as {!r}: wrong, and not in the log loss."
@@ -47,15 +48,15 @@ def predict(
     suffix = ".csv" if out is None else out.suffix.lower()
     require(out or not json, "--json needs --out: predictions would be mixed up with it.")
     require(suffix in _FORMATS, f"--out must end in .csv, .npy or .parquet, got {out}.")
-    both, mixed = top and proba, top and suffix == ".npy"
-    require(not mixed, "--top needs a .csv or .parquet file: it has text and numbers.")
-    require(not both, "--proba and --top exclude each other: --top has probabilities too.")
+    require(not (top and suffix == ".npy"), "--top needs --out to end in .csv or .parquet.")
+    require(not (top and proba), "--proba and --top exclude each other: --top has probabilities.")
     ui.check_outputs({"--out": out}, {"the model": model, "the data": data})
     estimator, wanted = load_model(model)
-    sound, kind = task_of(estimator) != "regression", type(estimator).__name__
-    require(sound or not proba, f"--proba needs a classifier, but {model} holds a {kind}.")
-    require(sound or not top, f"--top needs a classifier, but {model} holds a {kind}.")
-    table = feature_rows(data, wanted)
+    sound = task_of(estimator) == "classification" or not (proba or top)
+    option, kind = "--proba" if proba else "--top", type(estimator).__name__
+    require(sound, f"{option} needs a classifier, but {model} holds a {kind}.")
+    how: Given = {"array": wanted.array, "first_index": wanted.first_index}
+    table = read_features(data, *wanted[:2], **how)
     with ui.refusing():
         columns = _predictions(estimator, wanted, table.X, proba, top)
     if out is None:
@@ -102,34 +103,29 @@ def inspect(
 ) -> None:
     """Print what is in a model or checkpoint file."""
     kind, output = peek(file), Output(json)
-    found = _of_checkpoint(file) if kind == "checkpoint" else _of_model(file)
+    if kind == "checkpoint":
+        found, memory = read_checkpoint(file)
+        found.pop("rows of the shards", None)
+        with checkpoint_errors(file):
+            last = memory["history"][-1]
+            found |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
+            found |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
+            found["seconds"] = float(memory["seconds"])
+    else:
+        estimator, wanted = load_model(file)
+        W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)
+        given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
+        with ui.refusing():  # a history may hold anything
+            found = facts_of(estimator, report_of(estimator, tol=given.get("tol")))
+        found |= {"shape": list(W.shape), "trace_norm": W.trace_norm, **wanted._asdict()}
+        found["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
+        found["classes"] = None if classes is None else classes.tolist()
+        del found["n_features"]
     # What the disk says comes first, and cannot be replaced by what the file says of itself.
     facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size}
     facts |= {name: value for name, value in found.items() if name not in facts}
     output.say(ui.facts_table(facts))
     output.finish(facts)
-
-
-def _of_model(file: Path) -> Given:
-    estimator, wanted = load_model(file)
-    W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)
-    given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
-    with ui.refusing():  # a history may hold anything
-        facts = facts_of(estimator, report_of(estimator, tol=given.get("tol")))
-    facts |= {"shape": list(W.shape), "trace_norm": W.trace_norm, **wanted._asdict()}
-    facts["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
-    del facts["n_features"]
-    return facts | {"classes": None if classes is None else classes.tolist()}
-
-
-def _of_checkpoint(file: Path) -> Given:
-    run, memory = read_checkpoint(file)
-    run.pop("rows of the shards", None)
-    with checkpoint_errors(file):
-        last = memory["history"][-1]
-        run |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
-        run |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
-        return run | {"seconds": float(memory["seconds"])}
 
 
 def task_of(estimator: Estimator) -> TaskName:
@@ -153,8 +149,6 @@ def facts_of(estimator: Estimator, report: Report) -> Given:
 
 def save_model(estimator: Estimator, wanted: Wanted, path: Path) -> None:
     """Write a model that `load_model` and `dfwtrace.load` read."""
-    from dfwtrace.estimators.saving import save
-
     names, estimator.n_features_in_, *notes = wanted
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
@@ -163,21 +157,16 @@ def save_model(estimator: Estimator, wanted: Wanted, path: Path) -> None:
 
 
 def load_model(path: Path) -> tuple[Estimator, Wanted]:
-    """Read a model, without its feature names, and what it takes from files where that is sound."""
-
-    def note(key: str, kind: type) -> Any:
-        value = notes.get(key) if isinstance(notes, dict) else None
-        texts = kind is not list or all(isinstance(item, str) for item in value or [])
-        return value if type(value) is kind and texts else None
-
-    estimator, notes = load(path), read_container(path, "model").header.get("notes")
-    names, (classes, width) = vars(estimator).pop("feature_names_in_", None), kind_of(estimator)
-    names = None if names is None else [str(name) for name in names]
-    targets = note("target_names", list)
-    targets = targets if classes is not None or len(targets or []) == width else None
-    first = note("first_index", int)
-    of_file = note("target", list), targets, note("array", str), first if first in (0, 1) else None
-    return estimator, Wanted(names, int(estimator.low_rank_.shape[0]), *of_file)
+    """Read a model, without its feature names, and what it takes from files."""
+    estimator, notes = load(path), read_container(path, "model").header.get("notes") or {}
+    names, (d, m) = vars(estimator).pop("feature_names_in_", None), estimator.low_rank_.shape
+    kinds = {"target": list, "target_names": list, "array": str, "first_index": int}
+    of_file: Given = {name: notes.get(name) for name in kinds} if isinstance(notes, dict) else {}
+    if not all(isinstance(of_file.get(name, ...), kind | None) for name, kind in kinds.items()):
+        raise ModelFormatError(f"{path} is not a whole model: its notes are of other types.")
+    if task_of(estimator) == "regression" and len(of_file["target_names"] or []) != m:
+        of_file["target_names"] = None  # one column may hold several targets
+    return estimator, Wanted(None if names is None else names.tolist(), d, **of_file)
 
 
 class Scores(NamedTuple):
@@ -285,6 +274,4 @@ def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
 
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(cell, columns))
-    for start in range(0, len(next(iter(columns.values()))), _ROWS_AT_ONCE):
-        parts = (column[start : start + _ROWS_AT_ONCE] for column in columns.values())
-        writer.writerows(zip(*(map(cell, part.tolist()) for part in parts), strict=True))
+    writer.writerows(zip(*(map(cell, column) for column in columns.values()), strict=True))

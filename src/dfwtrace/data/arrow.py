@@ -97,11 +97,18 @@ class CsvPart:
     def batches(self, types: Types, rows: int) -> Iterator[pa.RecordBatch]:
         """Read columns block by block, whatever the number of rows."""
         last = None
-        with reading(self.path, _CSV, self._explain):
-            for batch in self._open(types):
-                if last is not None:
-                    yield last
-                last = batch if batch.num_rows else last
+        with reading(self.path, _CSV):
+            try:
+                for batch in self._open(types):
+                    if last is not None:
+                        yield last
+                    last = batch if batch.num_rows else last
+            except pa.ArrowInvalid as error:
+                bad = re.search(r"(?s)column #(\d+): Row #(\d+): .* value '(.*)'", str(error))
+                if bad is None:
+                    raise
+                column, row, text = list(self.types)[int(bad[1])], int(bad[2]) - 2, bad[3].strip()
+                raise bad_value(self.path.name, column, row, "has no value", text) from error
         final = [] if last is None else last.slice(last.num_rows - 1).to_pylist()
         if last is None or any(value not in (None, "", b"") for value in final[0].values()):
             raise DataFileError(f"a quote in {self.path} is opened and never closed.")
@@ -128,19 +135,6 @@ class CsvPart:
             parse_options=pa.csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(column_types=typed, include_columns=list(typed)),
         )
-
-    def _explain(self, reason: str) -> DataFileError | None:
-        """Word an error of pyarrow's that does not name the column, or not the reason."""
-        if "straddl" in reason:
-            return DataFileError(f"a row of {self.path} has no end: is a quote never closed?")
-        bad = re.search(r"column #(\d+): Row #(\d+): .*?: (.*)", reason, re.DOTALL)
-        if bad is None:
-            return None
-        place = (self.path.name, list(self.types)[int(bad[1])], int(bad[2]) - 2)
-        value = bad[3].removeprefix("invalid value '").removesuffix("'").strip()
-        if value == "invalid UTF8 data":
-            return bad_value(*place, "is not in UTF-8")
-        return bad_value(*place, "has no value", text=value)
 
 
 class ArrowTable:
@@ -249,10 +243,7 @@ def _to_array(
 
 
 def _parse_target(values: Array, file: str, column: str) -> Array:
-    """Return integers, else floats, else the text; whole numbers such as "007" are text too.
-
-    A column of numbers in which some entries are empty or say "NA" does not become text.
-    """
+    """Return integers, else floats, else text such as "007"; empty or "NA" among numbers is not."""
     text = pc.utf8_trim_whitespace(pa.array(values))
     number = pc.match_substring_regex(text, _NUMBER)
     missing = pc.is_in(pc.utf8_lower(text), value_set=_MISSING)
@@ -263,11 +254,10 @@ def _parse_target(values: Array, file: str, column: str) -> Array:
     whole = pc.all(pc.match_substring_regex(text, r"^[+-]?\d+$")).as_py()
     if not numeric or (whole and pc.any(pc.match_substring_regex(text, r"^[+-]?0\d")).as_py()):
         return values
-    text = pc.replace_substring_regex(text, r"^\+", "")
     try:
-        y: Array = pc.cast(text, pa.int64() if whole else pa.float64()).to_numpy()
-    except pa.ArrowInvalid:  # whole numbers beyond 64 bits
-        y = pc.cast(text, pa.float64()).to_numpy()
+        y = values.astype(np.int64 if whole else np.float64)
+    except OverflowError:  # whole numbers beyond 64 bits
+        y = values.astype(np.float64)
     check_finite(y, [column], file)
     return y
 

@@ -194,10 +194,7 @@ def _read_arrays(
     first_index: int | None = None,
     head: bool = False,
 ) -> Table:
-    """Read a file of kind "npy", "npz" or "svmlight"; without `targets`, features only.
-
-    With `head`, X has only the right shape and type; of an svmlight file, the first rows.
-    """
+    """Read such a file; with `head`, X has the right shape and type, or the first rows alone."""
     file, y, w, names = path.name, None, None, []
     label, name = _only(target, file), _only(features, file)
     if kind != "npz" and name is not None:
@@ -222,10 +219,8 @@ def _read_arrays(
             w = _array(archive, weight, path)
     if X.dtype.kind not in "biuf" or X.ndim != 2 or 0 in X.shape:
         what = f"array {name or 'X'!r} of {file}" if kind == "npz" else file
-        raise DataFileError(
-            f"{what} holds {X.dtype} of shape {X.shape}: features must be numbers, in at least one "
-            "row and one column."
-        )
+        found = f"{what} holds {X.dtype} of shape {X.shape}"
+        raise DataFileError(f"{found}: features must be numbers in rows and columns.")
     if not head:
         X = as_floating(X)
         table.check_finite(X, None, file)
@@ -258,8 +253,7 @@ def _array(archive: NpzFile[Any] | None, name: str, path: Path) -> Array:
     other = Path(name) if Path(name).exists() else path.parent / name
     if other.suffix != ".npy":
         raise DataFileError(f"{path.name} has no column names: give a .npy file, not {name!r}.")
-    if other.exists() and not other.is_file():
-        raise DataFileError(f"{other} is not a regular file.")
+    _files(other)  # refuses what is not there, or no regular file
     with reading(other, "an NPY file"), other.open("rb") as part:
         array: Array = npy.read_array(part, allow_pickle=False)
     return array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -54,10 +54,9 @@ class Survey(NamedTuple):
 def describe(file: str, X: Matrix, targets: list[str]) -> str:
     """Return the `source` of a table."""
     line = f"{file}: {X.shape[0]} rows, {X.shape[1]} features"
-    if len(targets) > 3:
+    if len(targets) > 1:
         return f"{line}, {len(targets)} targets"
-    names = ", ".join(map(repr, targets))
-    return f"{line}, target{'s' * (len(targets) > 1)} {names}" if targets else line
+    return f"{line}, target {targets[0]!r}" if targets else line
 
 
 def is_classification(y: Array) -> bool:
@@ -69,28 +68,18 @@ def is_classification(y: Array) -> bool:
     if y.ndim > 1 or y.dtype.kind in "USOb":
         return y.ndim == 1
     few = min(len(y) / 2, max(20, len(y) / 4))
-    return _all_whole(y) and bool(np.unique(y).size <= few)
+    return whole_as_integers(y).dtype.kind != "f" and bool(np.unique(y).size <= few)
 
 
 def whole_as_integers(y: Array) -> Array:
     """Return floats that are all whole as int64, everything else as it is."""
-    if y.dtype.kind != "f" or not _all_whole(y) or np.abs(y).max(initial=0) >= 2.0**53:
-        return y
-    return y.astype(np.int64)
-
-
-def _all_whole(y: Array) -> bool:
-    return bool(np.all(np.isfinite(y)) and np.all(y == np.rint(y)))
+    whole = y.dtype.kind == "f" and np.all((y == np.rint(y)) & (np.abs(y) < 2.0**53))
+    return y.astype(np.int64) if whole else y
 
 
 @contextmanager
-def reading(
-    path: Path, kind: str, explain: Callable[[str], DataFileError | None] = lambda _: None
-) -> Iterator[None]:
-    """Turn whatever a library raises about a file into one sentence, maybe that of `explain`.
-
-    `kind` says what the file should be, with its article: "a Parquet file".
-    """
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a library raises about a file, such as "a Parquet file", into one sentence."""
     try:
         yield
     except DataFileError:
@@ -103,15 +92,15 @@ def reading(
     except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
         sentence = f"{path} is not {kind}, or is cut short or damaged: {reason}."
-        raise explain(str(error)) or DataFileError(sentence) from error
+        raise DataFileError(sentence) from error
 
 
 def bad_value(file: str, column: str, row: int, problem: str, text: str = "") -> DataFileError:
     """Return the error about the first bad value, which may be `text`; `row` counts from 0."""
     remark = "numbering rows from 1 after the header"
     if text:
-        shown = text if len(text) <= 40 else text[:37] + "..."
-        problem, remark = f"holds text ({shown!r})", "encode it, or choose others with --features"
+        problem = f"holds text ({text[:40]!r})"
+        remark = "encode it, or choose others with --features"
     return DataFileError(f"column {column!r} of {file} {problem} in row {row + 1} ({remark}).")
 
 
@@ -167,10 +156,8 @@ def choose(
     # The row numbers that pandas writes along with a table are no features.
     left = [n for n in columns if n not in taken and not re.fullmatch(r"__index_level_\d+__", n)]
     if "" in left:
-        raise DataFileError(
-            f"column {list(columns).index('') + 1} of {file} has no name (row numbers that were "
-            "saved along?): name it, or choose the columns with --features."
-        )
+        place = list(columns).index("") + 1
+        raise DataFileError(f"column {place} of {file} has no name: name it, or use --features.")
     if not left:
         raise DataFileError(f"{file} has no columns left that could be features.")
     return Choice(left, targets, weight)
@@ -184,18 +171,14 @@ def check_unique(columns: Sequence[str], file: str) -> None:
 
 
 def require(known: Sequence[str], wanted: Sequence[str], file: str, what: str = "column") -> None:
-    """Refuse names that a file does not have; a single one with the nearest of those it has."""
+    """Refuse names that a file does not have, with a name like the first one if it has such."""
     names = set(known)
-    missing = [name for name in wanted if name not in names]
-    if not missing:
-        return
-    hint = f"it has {', '.join(map(repr, known[:5]))}{', ...' if len(known) > 5 else '.'}"
-    if len(missing) == 1:
-        close = [name for name in known if name.lower() == missing[0].lower()]
-        close += difflib.get_close_matches(missing[0], known, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else hint
-    more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-    raise DataFileError(f"{file} has no {what} {', '.join(map(repr, missing[:5]))}{more}; {hint}")
+    if missing := [name for name in wanted if name not in names]:
+        folded = {name.lower(): name for name in known}
+        close = difflib.get_close_matches(missing[0].lower(), list(folded), n=1, cutoff=0.5)
+        hint = f"it has {', '.join(map(repr, known[:5]))}{', ...' if len(known) > 5 else '.'}"
+        hint = f"did you mean {folded[close[0]]!r}?" if close else hint
+        raise DataFileError(f"{file} has no {what} {', '.join(map(repr, missing[:5]))}; {hint}")
 
 
 def matching(
@@ -217,9 +200,7 @@ def matching(
         else:
             require(columns, [item], file)
         if item in taken:
-            raise DataFileError(
-                f"column {item!r} of {file} cannot be target or weight and feature."
-            )
+            raise DataFileError(f"column {item!r} of {file} cannot be a feature too.")
         if not hits:
             raise DataFileError(f"no column of {file} matches the pattern {item!r}.")
         found |= hits

@@ -19,19 +19,14 @@ from dfwtrace.result import History, Result, Status
 from dfwtrace.tasks.planning import Plan, Workload
 from dfwtrace.validation import describe
 
-_KIND = "model"
 # Settings that hold objects of this process, or belong to the fit alone.
 _LEFT_OUT = {"engine", "lmo", "step", "checkpoint", "random_state"}
-_OF_W = ("U", "s", "V", "intercept")
 # What an estimator that has searched for its radius knows besides; its path is not written.
 _OF_SEARCH = ("radii_", "validation_", "scores_")
 _KINDS = (TraceNormClassifier, TraceNormClassifierCV, TraceNormRegressor, TraceNormRegressorCV)
 _ESTIMATORS: dict[str, type[TraceNormEstimator]] = {kind.__name__: kind for kind in _KINDS}
 # By the kind of a dtype, what its values are in JSON.
 _LABELS = {"O": str, "U": str, "S": str, "b": bool, "i": int, "u": int, "f": float}
-# Of ONNX: old enough for any runtime of recent years; the first in which Softmax works along one
-# axis. And the version of the file format that came with it.
-_OPSET, _IR_VERSION = 13, 7
 
 
 def save(
@@ -39,11 +34,8 @@ def save(
 ) -> None:
     """Write a fitted estimator; `load` reads it. Notes are kept in the header."""
     name = type(estimator).__name__
-    if _ESTIMATORS.get(name) is not type(estimator):  # it might predict differently
-        raise TypeError(
-            f"{name} cannot be saved: a model file holds dfwtrace's own estimators, not classes "
-            "derived from them."
-        )
+    if type(estimator) not in _KINDS:  # it might predict differently
+        raise TypeError(f"{name} cannot be saved: it must be one of {', '.join(_ESTIMATORS)}.")
     check_is_fitted(estimator)
     result, plan, known = estimator.result_, estimator.result_.plan, vars(estimator)
     arrays = {"U": result.W.U, "s": result.W.s, "V": result.W.V}
@@ -70,7 +62,7 @@ def save(
         "history": [_plain(record) for record in result.history],
         "plan": _plain(vars(plan)) | {"workload": _plain(vars(plan.workload))},
     }
-    write_container(path, _KIND, header, arrays)
+    write_container(path, "model", header, arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -108,7 +100,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> bool(np.array_equal(again.predict_proba(X), model.predict_proba(X)))
     True
     """
-    container = read_container(path, _KIND)
+    container = read_container(path, "model")
     try:
         return _restore(container)
     except Exception as error:  # whatever can be wrong in a file that others may have made
@@ -130,7 +122,7 @@ def _restore(container: Container) -> TraceNormEstimator:
     d, m = W.shape
     if header["n_features"] != d or (intercept is not None and intercept.shape != (m,)):
         raise ValueError("its arrays do not fit together")
-    if not all(np.isfinite(arrays[name]).all() for name in _OF_W if name in arrays):
+    if not all(np.isfinite(arrays[name]).all() for name in arrays if name not in _OF_SEARCH):
         raise ValueError("its arrays must be finite, but hold NaN or infinity")
     names = header["feature_names"]
     if names is not None:
@@ -211,8 +203,12 @@ def to_onnx(estimator: TraceNormEstimator) -> Any:
     ]
     outputs = [output("prediction", TensorProto.FLOAT, ["n", len(b)])]
     if is_classifier(estimator):
-        constants["classes"] = _plain_labels(estimator.classes_)
-        label_type = helper.np_dtype_to_tensor_dtype(constants["classes"].dtype)
+        labels = estimator.classes_
+        if labels.dtype.kind in "OUS":
+            labels = np.array([str(label) for label in labels], dtype=object)
+        else:  # to a type that every runtime knows
+            labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+        constants["classes"], label_type = labels, helper.np_dtype_to_tensor_dtype(labels.dtype)
         nodes += [
             node("Softmax", ["scores"], ["probabilities"], axis=1),
             node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
@@ -227,16 +223,9 @@ def to_onnx(estimator: TraceNormEstimator) -> Any:
     X = output("X", TensorProto.FLOAT, ["n", len(left)])
     arrays = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, type(estimator).__name__, [X], outputs, arrays)
-    opsets = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(
-        graph, producer_name="dfwtrace", opset_imports=opsets, ir_version=_IR_VERSION
-    )
+    # The first in which Softmax works along one axis, so that runtimes of many years know it.
+    opsets = [helper.make_opsetid("", 13)]
+    versions = {"opset_imports": opsets, "ir_version": 7}
+    model = helper.make_model(graph, producer_name="dfwtrace", **versions)
     onnx.checker.check_model(model)
     return model
-
-
-def _plain_labels(classes: Array) -> Array:
-    """Labels of a type that runtimes know: strings, int64 or float64."""
-    if classes.dtype.kind in "OUS":
-        return np.array([str(label) for label in classes], dtype=object)
-    return classes.astype(np.float64 if classes.dtype.kind == "f" else np.int64)

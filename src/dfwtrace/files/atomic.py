@@ -11,9 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-# Errors of writing, to which Python adds no file name.
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
@@ -47,10 +44,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):  # from writing, or from something else in the block
-            unnamed = error.filename is None and error.errno in _DISK_ERRORS
-            if unnamed or str(error.filename) == str(temporary):
-                raise _cannot_write(path, error.errno, error.strerror) from error
+        # Python adds no file name to errors of writing; one of another file is another error.
+        if isinstance(error, OSError) and str(error.filename) in ("None", str(temporary)):
+            raise _cannot_write(path, error.errno, error.strerror or str(error)) from error
         raise
     with suppress(OSError):  # force the new name to the disk too, where folders can be synced
         descriptor = os.open(target.parent, os.O_RDONLY)

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -106,12 +105,6 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, JSON], Memo
     """Return the identity and the memory of the run that wrote a checkpoint."""
     with checkpoint_errors(path):
         header, arrays = container.read_container(path, _KIND)
-        by, here = header.get("version"), version("dfwtrace")
-        if by != here:
-            raise ModelFormatError(
-                f"{os.fspath(path)} was written by dfwtrace {by}, and this is version {here}; "
-                "start again without it or use that version."
-            )
         identity, memory = header["identity"], unpack(header["memory"], arrays)
         if not isinstance(identity, dict) or not isinstance(memory, dict):
             raise TypeError("its header is not one of a checkpoint")
@@ -123,9 +116,8 @@ class CheckpointFile:
 
     def __init__(self, checkpoint: Checkpoint, identity: dict[str, JSON]) -> None:
         self._path, self._identity = Path(checkpoint.path), identity
-        self._epochs, self._seconds = checkpoint.epochs, checkpoint.seconds
-        if self._epochs is None and self._seconds is None:
-            self._seconds = 30.0
+        self._epochs, seconds = checkpoint.epochs, checkpoint.seconds
+        self._seconds = 30.0 if self._epochs is None and seconds is None else seconds
         self._last, self._warned = time.monotonic(), False
 
     def read(self) -> Memory | None:
@@ -152,8 +144,7 @@ class CheckpointFile:
     def write(self, memory: Memory) -> None:
         """Replace the checkpoint; if that fails, keep the old one and warn once."""
         arrays: dict[str, Array] = {}
-        header = {"version": version("dfwtrace"), "identity": self._identity}
-        header["memory"] = pack(memory, arrays)
+        header = {"identity": self._identity, "memory": pack(memory, arrays)}
         try:
             container.write_container(self._path, _KIND, header, arrays)
         except OSError as error:
@@ -200,10 +191,9 @@ def pack(value: Any, arrays: dict[str, Array]) -> JSON:
         return {"table": table}
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
         return {"dict": {name: pack(part, arrays) for name, part in value.items()}}
-    what = f"values of {value.dtype}" if array else describe(value)
-    raise TypeError(
-        f"a checkpoint holds numbers, text and arrays, but the run, or its callback, has {what}."
-    )
+    found = f"values of {value.dtype}" if array else describe(value)
+    holds = "a checkpoint holds numbers, text and arrays"
+    raise TypeError(f"{holds}, but the run, or its callback, has {found}.")
 
 
 def unpack(packed: JSON, arrays: dict[str, Array]) -> Any:
@@ -254,18 +244,16 @@ def _describe(thing: object, within: tuple[int, ...]) -> str:
     kind = type(thing).__name__
     if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
         return f"array({thing.dtype}, {thing.shape}, {_digest(thing.tobytes())})"
+    if isinstance(thing, set | frozenset):
+        thing = sorted(thing, key=repr)
+    if isinstance(thing, MethodType | partial):
+        thing = thing.__reduce__()  # what is called, and with what
     if isinstance(thing, np.ndarray | list | tuple | dict):
         return f"{kind}({all_of(thing.items() if isinstance(thing, dict) else thing)})"
-    if isinstance(thing, set | frozenset):
-        return f"{kind}({', '.join(sorted(_describe(part, within) for part in thing))})"
     if isinstance(thing, FunctionType):
         closure = (cell.cell_contents for cell in thing.__closure__ or ())
         given = (thing.__defaults__, thing.__kwdefaults__, *closure)
         return f"{thing.__qualname__}({_code(thing.__code__)}, {all_of(given)})"
-    if isinstance(thing, MethodType):
-        return f"{_describe(thing.__self__, within)}.{_describe(thing.__func__, within)}"
-    if isinstance(thing, partial):
-        return f"partial({all_of((thing.func, thing.args, thing.keywords))})"
     settings = None if isinstance(thing, type) else getattr(thing, "__dict__", None)
     if settings is None:
         return _ADDRESS.sub("", repr(thing))
