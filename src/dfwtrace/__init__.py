@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
     from dfwtrace.result import History, Path, Result
     from dfwtrace.solvers.steps import Harmonic, LineSearch
-    from dfwtrace.tasks.features.scores import LeastSquares, Multinomial, ScoresTask
+    from dfwtrace.tasks import LeastSquares, Multinomial, ScoresTask, Task
     from dfwtrace.tasks.planning import Plan
-    from dfwtrace.tasks.task import Task
 
 # fmt: off
 __all__ = [
@@ -39,8 +38,7 @@ __all__ = [
 _HOMES = {
     "api": "path plan solve",
     "data.shards": "Shard",
-    "engines": "LocalEngine SparkEngine SparkMapReduceEngine",
-    "engines.base": "RowsChangedError WorkerError",
+    "engines": "LocalEngine RowsChangedError SparkEngine SparkMapReduceEngine WorkerError",
     "estimators.cv": "TraceNormClassifierCV TraceNormRegressorCV",
     "estimators.linear": "TraceNormClassifier TraceNormRegressor",
     "estimators.saving": "load",
@@ -50,9 +48,8 @@ _HOMES = {
     "linalg.lowrank": "LowRankMatrix RankOne",
     "result": "History Path Result",
     "solvers.steps": "Harmonic LineSearch",
-    "tasks.features.scores": "LeastSquares Multinomial ScoresTask",
+    "tasks": "LeastSquares Multinomial ScoresTask Task",
     "tasks.planning": "Plan",
-    "tasks.task": "Task",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -60,9 +57,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 def __getattr__(name: str) -> object:
     """Import a name when it is first used: a worker needs few, and starts sooner without."""
     if name == "plots":
-        warnings.warn(
-            "dfwtrace.plots is deprecated: use dfwtrace.plotting.", DeprecationWarning, stacklevel=2
-        )
+        warnings.warn("dfwtrace.plots: use dfwtrace.plotting.", DeprecationWarning, stacklevel=2)
         return import_module("dfwtrace.plotting")
     if name not in __all__:
         raise AttributeError(f"module 'dfwtrace' has no attribute {name!r}.")

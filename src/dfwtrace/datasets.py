@@ -31,10 +31,8 @@ def make_multitask(
         Rank of the truth.
     noise : float, default=0.0
         Standard deviation of the Gaussian noise, relative to that of the entries of XW.
-    seed : int, default=0
-        Seed of the generator.
-    dtype : dtype, default=float64
-        float32 or float64.
+    seed, dtype : int and dtype, default=0 and float64
+        Seed of the generator, and type of X and Y: float32 or float64.
 
     Returns
     -------
@@ -75,12 +73,8 @@ def make_multiclass(
     ----------
     n, d, m : int, default=20_000, 300, 300
         Rows, features, classes. With few rows, some classes may have none.
-    rank : int, default=10
-        Rank of the truth.
-    seed : int, default=0
-        Seed of the generator.
-    dtype : dtype, default=float64
-        float32 or float64.
+    rank, seed, dtype : int, int and dtype, default=10, 0 and float64
+        As for `make_multitask`.
 
     Returns
     -------

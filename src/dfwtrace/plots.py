@@ -6,6 +6,4 @@ from dfwtrace.plotting import ConvergenceDisplay, PathDisplay, SpectrumDisplay
 
 __all__ = ["ConvergenceDisplay", "PathDisplay", "SpectrumDisplay"]
 
-warnings.warn(
-    "dfwtrace.plots is deprecated: use dfwtrace.plotting.", DeprecationWarning, stacklevel=2
-)
+warnings.warn("dfwtrace.plots: use dfwtrace.plotting.", DeprecationWarning, stacklevel=2)

@@ -238,8 +238,7 @@ class _Display:
         self._draw(ax)
         return self
 
-    def _draw(self, ax: Axes) -> None:
-        raise NotImplementedError
+    def _draw(self, ax: Axes) -> None: ...
 
 
 class ConvergenceDisplay(_Display):

@@ -23,7 +23,7 @@ def replies(n: int, seed: int) -> list[Any]:
 def tree_sum(parts: list[Any], order: list[int]) -> Any:
     total = TreeSum(len(parts))
     for j in order:
-        total.add(j, parts[j])
+        total.add(Node(0, j, parts[j]))
     return total.result()
 
 
@@ -72,7 +72,7 @@ def test_threads_that_add_at_once_get_the_same_bits(n: int) -> None:
         def add(mine: Any, total: TreeSum = total, barrier: threading.Barrier = barrier) -> None:
             barrier.wait()
             for j in mine:
-                total.add(int(j), parts[j])
+                total.add(Node(0, int(j), parts[j]))
 
         threads = [threading.Thread(target=add, args=(order[k::4],)) for k in range(4)]
         for thread in threads:
@@ -92,14 +92,14 @@ def test_partial_sums_of_workers_give_the_same_bits(data: st.DataObject) -> None
     for first, last in shard_bounds(n, n_workers):
         partial = TreeSum(n)
         for j in data.draw(st.permutations(range(first, last))):
-            partial.add(j, parts[j])
+            partial.add(Node(0, j, parts[j]))
         nodes = partial.nodes()
         assert len(nodes) <= 2 * max(1, (last - first).bit_length())
         assert len(nodes) <= last - first
         sent += nodes
     total = TreeSum(n)
     for node in data.draw(st.permutations(sent)):
-        total.add_node(node)
+        total.add(node)
     assert [(level, place) for level, place, _ in total.nodes()] == [((n - 1).bit_length(), 0)]
     np.testing.assert_array_equal(total.result(), level_by_level(parts))
 
@@ -116,11 +116,11 @@ def test_partial_sums_go_up_a_tree_of_workers(data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(held) - 2))
         merged = TreeSum(n)
         for node in data.draw(st.permutations(held[at] + held.pop(at + 1))):
-            merged.add_node(node)
+            merged.add(node)
         held[at] = merged.nodes()
     whole = TreeSum(n)
     for node in held[0]:
-        whole.add_node(node)
+        whole.add(node)
     np.testing.assert_array_equal(whole.result(), level_by_level(parts))
 
 
@@ -128,23 +128,23 @@ def test_nodes_are_what_has_not_met_its_neighbour() -> None:
     total = TreeSum(5)
     assert total.nodes() == []
     for shard in (1, 2, 3):
-        total.add(shard, np.array([float(shard)]))
+        total.add(Node(0, shard, np.array([float(shard)])))
     found = sorted((level, place, float(partial[0])) for level, place, partial in total.nodes())
     assert found == [(0, 1, 1.0), (1, 1, 5.0)]
-    total.add_node(Node(3, 0, np.array([99.0])))  # the top itself, for a tree of five
+    total.add(Node(3, 0, np.array([99.0])))  # the top itself, for a tree of five
     assert total.result()[0] == 99.0
 
 
 def test_a_sum_that_is_not_complete_has_no_result() -> None:
     total = TreeSum(3)
-    total.add(0, np.ones(2))
+    total.add(Node(0, 0, np.ones(2)))
     with pytest.raises(KeyError):
         total.result()
 
 
 def test_seconds_are_those_spent_on_adding() -> None:
     total = TreeSum(2)
-    total.add(0, np.ones(100_000))
+    total.add(Node(0, 0, np.ones(100_000)))
     assert total.seconds == 0.0
-    total.add(1, np.ones(100_000))
+    total.add(Node(0, 1, np.ones(100_000)))
     assert total.seconds > 0.0

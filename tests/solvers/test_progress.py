@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dfwtrace.solvers.progress import display, share_done, titles
+from dfwtrace.solvers.runner import display, share_done, titles
 from dfwtrace.solvers.solver import StoppingCriteria
 
 RUN = """

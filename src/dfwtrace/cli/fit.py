@@ -28,7 +28,7 @@ from dfwtrace.data.files import array_name, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.report import counted, number, require_report, write_report
-from dfwtrace.solvers.progress import titles
+from dfwtrace.solvers.runner import titles
 from dfwtrace.solvers.solver import StoppingCriteria, resolve
 from dfwtrace.tasks.planning import Workload, free_memory, size_text
 from dfwtrace.validation import check_count, check_positive

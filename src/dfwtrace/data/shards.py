@@ -33,13 +33,6 @@ class Examined(NamedTuple):
 Examine = Callable[[Matrix, Array | None], Examined]
 
 
-class Targets(NamedTuple):
-    """What y is made of: its dtype and the shape of one row of it."""
-
-    dtype: DType
-    row: tuple[int, ...]
-
-
 @dataclass(frozen=True)
 class Facts:
     """The sizes of a data set, as the shards hold it; `n_rows` to `dtype` are those of X."""
@@ -50,7 +43,7 @@ class Facts:
     sparse: bool
     dtype: DType
     shape: tuple[int, int]  # (d, m) of W
-    targets: Targets | None
+    targets: DType | None  # of a row of y, with its shape
 
 
 @dataclass(frozen=True)
@@ -72,7 +65,7 @@ class ArrayRows:
         X = X if sparse else np.ascontiguousarray(X)
         y = None if y is None else np.ascontiguousarray(y)
         stored = int(X.nnz) if sparse else int(X.size)
-        targets = None if y is None else Targets(y.dtype, tuple(y.shape[1:]))
+        targets = None if y is None else np.dtype((y.dtype, y.shape[1:]))
         facts = Facts(int(X.shape[0]), int(X.shape[1]), stored, sparse, X.dtype, shape, targets)
         return cls(X, y, facts)
 

@@ -8,7 +8,6 @@ from dfwtrace.engines.local import LocalEngine, LocalWorkers, single_threaded_bl
 from dfwtrace.engines.tree import Node, TreeSum
 
 if TYPE_CHECKING:
-    from dfwtrace.engines.spark.dataframe import number_labels
     from dfwtrace.engines.spark.engine import SparkEngine
     from dfwtrace.engines.spark.mapreduce import SparkMapReduceEngine
 
@@ -16,15 +15,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Cost", "Engine", "LocalEngine", "LocalWorkers", "Node", "Round", "RowsChangedError",
     "SparkEngine", "SparkMapReduceEngine", "TreeSum", "WorkerError", "Workers", "is_frame",
-    "number_labels", "single_threaded_blas",
+    "single_threaded_blas",
 ]
 # fmt: on
 
-_SPARK = {
-    "SparkEngine": "engine",
-    "SparkMapReduceEngine": "mapreduce",
-    "number_labels": "dataframe",
-}
+_SPARK = {"SparkEngine": "engine", "SparkMapReduceEngine": "mapreduce"}
 
 
 def is_frame(X: object) -> bool:

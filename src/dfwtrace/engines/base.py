@@ -56,13 +56,6 @@ class Cost(NamedTuple):
         return cls(*map(sum, zip(*costs, strict=True)))
 
 
-class Traffic(NamedTuple):
-    """Rounds, and numbers sent in them in both directions."""
-
-    rounds: int = 0
-    numbers: int = 0
-
-
 class Round(NamedTuple):
     """One round: who asked for what, and what it took."""
 
@@ -133,16 +126,13 @@ class Workers(ABC):
         """Count the rounds from now on as the oracle's, or as others."""
         self._for_oracle = active
 
-    def take(self) -> tuple[Traffic, Traffic, Cost]:
-        """End an epoch: the oracle's and the other traffic since the last call, and its cost."""
+    def take(self) -> tuple[int, int, int, int, Cost]:
+        """End an epoch: the oracle's rounds and numbers since the last call, others', the cost."""
         since = self.rounds[self._taken :]
-
-        def traffic(oracle: bool) -> Traffic:
-            numbers = [made.numbers for made in since if made.oracle == oracle]
-            return Traffic(len(numbers), sum(numbers))
-
+        oracle, other = ([made.numbers for made in since if made.oracle == of] for of in (1, 0))
         self._epoch, self._taken, self._for_oracle = self._epoch + 1, len(self.rounds), False
-        return traffic(True), traffic(False), Cost.total(made.cost for made in since)
+        cost = Cost.total(made.cost for made in since)
+        return len(oracle), sum(oracle), len(other), sum(other), cost
 
     def continue_from(self, workers: Workers) -> Self:
         """Go on with the account of other workers, which are closed."""

@@ -58,8 +58,8 @@ class LocalEngine(Engine):
     def start(self, program: object, rows: ArrayRows) -> LocalWorkers:
         """Cut the rows into shards; see `Engine.start`."""
         shards = split_rows(rows.X, rows.y, self.n_shards)
-        numbers = rows.X.data if rows.facts.sparse else rows.X
-        return LocalWorkers(program, shards, threads_for(numbers.nbytes, self.n_jobs))
+        n_bytes = rows.facts.stored * rows.facts.dtype.itemsize
+        return LocalWorkers(program, shards, threads_for(n_bytes, self.n_jobs))
 
     def __repr__(self) -> str:
         return f"LocalEngine(n_shards={self.n_shards}, n_jobs={self.n_jobs})"
@@ -108,7 +108,7 @@ class ShardStates:
         """The shards' replies; with `add`, summed as far as they are neighbours in the tree."""
         run = getattr(self._program, method)
         total, nodes = TreeSum(self._n_shards), list[Node]()
-        put = total.add_node if add else nodes.append
+        put = total.add if add else nodes.append
         self._each(lambda j: put(Node(0, self._first + j, run(self._states[j], *args))))
         self.adding = total.seconds
         return total.nodes() if add else nodes

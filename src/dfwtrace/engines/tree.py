@@ -32,7 +32,7 @@ class TreeSum:
     >>> import numpy as np
     >>> total = TreeSum(3)
     >>> for shard in (2, 0, 1):
-    ...     total.add(shard, np.array([float(shard)]))
+    ...     total.add(Node(0, shard, np.array([float(shard)])))
     >>> total.result()
     array([3.])
     """
@@ -45,14 +45,10 @@ class TreeSum:
         self._lock = threading.Lock()
         self.seconds = 0.0  # spent on adding
         for node in nodes:
-            self.add_node(node)
+            self.add(node)
 
-    def add(self, shard: int, reply: FloatArray) -> None:
-        """Put in a shard's reply. It may be kept, and is never changed."""
-        self.add_node(Node(0, shard, reply))
-
-    def add_node(self, node: Node) -> None:
-        """Put in the sum over the shards below a node, which was formed elsewhere."""
+    def add(self, node: Node) -> None:
+        """Put in a shard's reply, or a sum formed elsewhere, which is kept and never changed."""
         level, index, partial = node
         while level < len(self._widths) - 1:
             sibling = index ^ 1

@@ -13,7 +13,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from dfwtrace._typing import Array, Data
-from dfwtrace.engines import is_frame, number_labels
+from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import FixedRadius, Named, read_weights
 from dfwtrace.tasks.features.scores import LeastSquares, Multinomial
 
@@ -93,6 +93,8 @@ class ClassifierMethods(ClassifierMixin):  # type: ignore[misc]  # untyped
 
     def _read(self, X: Data, y: Data, sample_weight: Data) -> tuple[Data, Data, Named]:
         if is_frame(X):
+            from dfwtrace.engines.spark.dataframe import number_labels  # only here: needs pyspark
+
             numbered = number_labels(X, y, self.class_weight, sample_weight)
             X, y, self.classes_ = numbered.frame, None, numbered.classes
             data: Named = {"label": numbered.label, "sample_weight": numbered.weight}

@@ -6,8 +6,4 @@ from dfwtrace.files.container import Container, peek, read_container, write_cont
 
 __all__ = ["Container", "peek", "read_container", "write_container"]
 
-warnings.warn(
-    "dfwtrace.io.container is deprecated: use dfwtrace.files.container.",
-    DeprecationWarning,
-    stacklevel=2,
-)
+warnings.warn("dfwtrace.io: use dfwtrace.files.container.", DeprecationWarning, stacklevel=2)

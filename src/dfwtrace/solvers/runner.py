@@ -1,15 +1,20 @@
-"""One run from a start to a result: history, certificates, stopping, checkpoints, Ctrl-C."""
+"""One run from start to result: history, certificates, stopping, checkpoints, progress, Ctrl-C."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.files.checkpoint import (
@@ -23,7 +28,6 @@ from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
-from dfwtrace.solvers.progress import Show, display
 from dfwtrace.solvers.solver import Solver, StoppingCriteria
 from dfwtrace.validation import describe
 
@@ -33,6 +37,11 @@ Callback = Callable[[LowRankMatrix, Record], Mapping[str, object] | bool | None]
 # Columns of a record, in the order of the fields of what they come from.
 _TRAFFIC = ("rounds", "numbers_sent", "other_rounds", "other_numbers")
 _COST = ("bytes_on_wire", "compute_seconds", "wait_seconds", "reduce_seconds")
+
+
+Show = Callable[[Record], None]  # called with the record of each epoch
+#: Titles of the bars to come; for a caller that knows how many runs there will be.
+titles: ContextVar[Iterator[str]] = ContextVar("titles")
 
 
 class _Point(NamedTuple):
@@ -207,7 +216,7 @@ class Runner:
         return False
 
     def _record(self, iterate: Iterate) -> Record:
-        oracle, other, cost = self.problem.workers.take()
+        *traffic, cost = self.problem.workers.take()
         return {
             "epoch": iterate.epoch,
             "objective": iterate.objective,
@@ -217,7 +226,7 @@ class Runner:
             "gamma": iterate.gamma,
             "power_iterations": iterate.power_iterations,
             "rank": iterate.W.rank,
-            **dict(zip((*_TRAFFIC, *_COST), (*oracle, *other, *cost), strict=True)),
+            **dict(zip((*_TRAFFIC, *_COST), (*traffic, *cost), strict=True)),
             "seconds": time.perf_counter() - self.began,
         }
 
@@ -287,3 +296,42 @@ class Runner:
         self._n_certificates, self._certify_from, self._certify_below = memory["certificates"]
         self._lower_bound, self._rounding = memory["lower_bound"]
         self.began -= memory["seconds"]
+
+
+@contextmanager
+def display(
+    criteria: StoppingCriteria, objective_at_zero: float, wanted: bool | None
+) -> Iterator[Show]:
+    """Show a run in a bar if wanted, or by default if standard error is a terminal."""
+    console = Console(stderr=True)
+    if not (console.is_terminal if wanted is None else wanted):
+        yield lambda record: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(None), TextColumn("{task.fields[facts]}")
+    whole = Column(no_wrap=True)  # only the bar gives way where space is short
+    times = TimeElapsedColumn(whole), TimeRemainingColumn(compact=True, table_column=whole)
+    # Runs may be many: on a terminal, each bar gives way to the next.
+    with Progress(*columns, *times, console=console, transient=console.is_terminal) as bar:
+        title = next(titles.get(repeat("dfwtrace")))
+        task, scale = bar.add_task(title, total=1.0, facts=""), abs(objective_at_zero) or 1.0
+
+        def show(record: Record) -> None:
+            gap, about = record["gap"] / scale, ""
+            if math.isnan(gap):
+                gap, about = record["gap_estimate"] / scale, "≈ "
+            facts = f"{record['epoch']}/{criteria.epochs}  F {record['objective']:.5g}"
+            facts += f"  gap {about}{gap:.1e}  rank {record['rank']}"
+            done = max(bar.tasks[0].completed, share_done(criteria, record, gap))
+            bar.update(task, completed=done, facts=facts)
+
+        yield show
+
+
+def share_done(criteria: StoppingCriteria, record: Record, gap: float) -> float:
+    """Return how much of a run is done: of its epochs, its time, or the way of log(gap) to tol."""
+    shares: list[float] = [record["epoch"] / criteria.epochs]
+    if criteria.max_time is not None:
+        shares.append(record["seconds"] / criteria.max_time)
+    if criteria.tol and 0.0 < gap < 1.0 and criteria.tol < 1.0:
+        shares.append(math.log(gap) / math.log(criteria.tol))
+    return min(1.0, max(shares))

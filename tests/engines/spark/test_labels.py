@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dfwtrace as dt
-from dfwtrace.engines import number_labels
+from dfwtrace.engines.spark.dataframe import number_labels
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -160,10 +160,10 @@ def test_any_tree_gives_the_bits_of_the_fixed_one(
     assert len(sums) == tree_levels(n_shards, depth)[1][-1]
     expected, total = TreeSum(n_shards), TreeSum(n_shards)
     for index in range(n_shards):
-        expected.add(index, next(vector(index, None))[0].partial)
+        expected.add(next(vector(index, None))[0])
     for nodes in sums:
         for node in nodes:
-            total.add_node(node)
+            total.add(node)
     np.testing.assert_array_equal(total.result(), expected.result())
 
 

@@ -15,7 +15,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
 import dfwtrace as dt
-from dfwtrace.data.shards import ArrayRows, Examined, Facts, Targets
+from dfwtrace.data.shards import ArrayRows, Examined, Facts
 from dfwtrace.engines.spark.dataframe import BadRowsError, choose_columns
 from dfwtrace.engines.spark.packing import merge, survey, survey_batches
 
@@ -72,7 +72,7 @@ def test_facts_of_all_batches_and_partitions() -> None:
         sparse=False,
         dtype=np.dtype(np.float64),
         shape=(3, 9),
-        targets=Targets(np.dtype(np.int64), ()),
+        targets=np.dtype(np.int64),
     )
 
 
@@ -89,7 +89,7 @@ def test_batches_of_both_kinds_count_what_is_stored() -> None:
     assert facts.sparse
     assert facts.stored == 4
     assert facts.dtype == np.float64  # float32 and float64
-    assert facts.targets == Targets(np.dtype(np.float64), (2,))
+    assert facts.targets == np.dtype((np.float64, (2,)))
 
 
 def test_no_rows_are_refused() -> None:

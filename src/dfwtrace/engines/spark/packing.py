@@ -23,7 +23,6 @@ from dfwtrace.data.shards import (
     Examined,
     Facts,
     Shard,
-    Targets,
     compressed_rows,
     shard_bounds,
     slice_rows,
@@ -101,7 +100,7 @@ class Measured(NamedTuple):
     def widths(self) -> tuple[int, int]:
         """Numbers in a row of X, and of y."""
         targets = self.facts.targets
-        return self.facts.n_columns, 0 if targets is None else math.prod(targets.row)
+        return self.facts.n_columns, 0 if targets is None else math.prod(targets.shape)
 
 
 #: What is known of a partition's batches, or what was refused.
@@ -125,8 +124,8 @@ def merge(reports: dict[int, Report], reading: Reading) -> tuple[Facts, tuple[in
     first, n_rows, sparse = facts[0], sum(counts), any(one.sparse for one in facts)
     targets = first.targets
     if targets is not None:
-        kinds = {one.targets.dtype for one in facts if one.targets is not None}
-        targets = Targets(np.result_type(*kinds), targets.row)
+        kinds = {one.targets.base for one in facts if one.targets is not None}
+        targets = np.dtype((np.result_type(*kinds), targets.shape))
     stored = sum(one.nonzeros for one in found) if sparse else n_rows * first.n_columns
     shape = (max(one.shape[0] for one in facts), max(one.shape[1] for one in facts))
     dtype = np.result_type(*{one.dtype for one in facts})
@@ -249,7 +248,7 @@ def assemble(
         return []
     base, n = bounds[0][0], bounds[-1][1] - bounds[0][0]
     X = _SparseRows(facts) if facts.sparse else _DenseRows(n, facts.dtype, (facts.n_columns,))
-    y = None if facts.targets is None else _DenseRows(n, *facts.targets)
+    y = None if facts.targets is None else _DenseRows(n, facts.targets.base, facts.targets.shape)
     seen, arrived = np.zeros(n, bool), 0
     for batch in batches:
         if not batch.num_rows:
@@ -330,12 +329,12 @@ def _conformed(examined: Examined, facts: Facts) -> tuple[Matrix, Array | None]:
     if (
         X.shape[1] != facts.n_columns
         or (sp.issparse(X) and not facts.sparse)
-        or row != (None if targets is None else targets.row)
+        or row != (None if targets is None else targets.shape)
         or (np.array(shape) > facts.shape).any()  # such as by a label beyond the last one
     ):
         raise _changed("rows differ in kind from those that were examined")
     if y is not None and targets is not None:
-        y = y.astype(targets.dtype, copy=False)
+        y = y.astype(targets.base, copy=False)
     if facts.sparse:
         X = sp.csr_array(X)
         X = X if X.has_sorted_indices else X.sorted_indices()
