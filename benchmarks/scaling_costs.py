@@ -22,7 +22,7 @@ from benchmarks import spark_session
 from benchmarks.harness import Scale
 from benchmarks.provenance import OtherWork
 from benchmarks.scaling_model import Compute, Costs, Exchange, FloatArray, exchanges
-from dfwtrace.engines import TreeSum
+from dfwtrace.engines import Node, TreeSum
 from dfwtrace.engines.resident.wire import Kind, pack, receive, send, tune
 from dfwtrace.engines.resident.worker import unpack_reply
 
@@ -190,8 +190,8 @@ def _one_message(parent: socket.socket, child: socket.socket, size: int) -> floa
     began = time.perf_counter()
     _, _, (node,) = unpack_reply(receive(parent, 1 << 20), 1)
     total = TreeSum(2)
-    total.add(1, vector)
-    total.add_node(node)
+    total.add(Node(0, 1, vector))
+    total.add(node)
     total.result()
     return seconds + time.perf_counter() - began
 

@@ -26,7 +26,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from dfwtrace.engines import TreeSum
+from dfwtrace.engines import Node, TreeSum
 from dfwtrace.engines.resident.connections import DRIVER, parents
 
 FloatArray = npt.NDArray[np.float64]
@@ -135,7 +135,7 @@ class Topology:
     def _partial_sums(self, worker: int) -> int:
         total = TreeSum(self.n_workers)
         for member in self._subtree(worker):
-            total.add(member, np.zeros(0))
+            total.add(Node(0, member, np.zeros(0)))
         return len(total.nodes())
 
     def _subtree(self, worker: int) -> Iterator[int]:

@@ -41,6 +41,11 @@ def targets() -> tuple[Any, Any]:
     return X, Y
 
 
+def no_more_than(sockets: set[tuple[str, str]]) -> bool:
+    gc.collect()  # PySpark leaves some of its own to it
+    return our_sockets() <= sockets
+
+
 @pytest.fixture
 def tidy(spark: Any) -> Iterator[None]:
     """A run leaves no thread, socket, job or stored data, and the session and its settings."""
@@ -50,9 +55,7 @@ def tidy(spark: Any) -> Iterator[None]:
     sockets, files = our_sockets(), broadcast_files(spark)
     yield
     wait_until(lambda: our_threads() == [])
-    if our_sockets() != sockets:
-        gc.collect()  # PySpark leaves some of its own to it
-    assert our_sockets() == sockets
+    wait_until(lambda: no_more_than(sockets))
     wait_until(lambda: active_jobs(spark) == [])
     wait_until(lambda: list(spark.sparkContext.statusTracker().getActiveStageIds()) == [])
     assert persisted(spark) == 0
