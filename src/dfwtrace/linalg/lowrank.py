@@ -40,8 +40,8 @@ class RankOne:
 
     def equals(self, other: RankOne) -> bool:
         """Return whether another atom is the same to the last bit."""
-        pairs = (self.scale, other.scale), (self.u, other.u), (self.v, other.v)
-        return all(np.array_equal(one, another) for one, another in pairs)
+        same = self.scale == other.scale and np.array_equal(self.u, other.u)
+        return same and np.array_equal(self.v, other.v)
 
 
 class LowRankMatrix:

@@ -18,6 +18,7 @@ REBUILT_EVERY = 100
 def frank_wolfe(problem: Problem, start: Start, oracle: Oracle, step: Step) -> Iterator[Iterate]:
     """Yield W_1, W_2, … from the start; end early if ∇F = 0."""
     W, (_, inner) = start.W, start.value
+    memory = oracle.memory if isinstance(oracle, RememberingOracle) else dict
     for t in range(start.first, start.epochs):
         problem.workers.count_for_oracle(True)  # as the paper's table does
         u, v, sigma, iterations = oracle(problem.gradient, t)  # lines 4-10: σ ≈ σ₁(∇F(W_t))
@@ -37,5 +38,4 @@ def frank_wolfe(problem: Problem, start: Start, oracle: Oracle, step: Step) -> I
             W = W.compress()
             problem.restart(W)
         objective, inner = problem.evaluate(W)
-        memory = oracle.memory if isinstance(oracle, RememberingOracle) else dict
         yield Iterate(t + 1, W, objective, inner, gap_estimate, sigma, gamma, iterations, memory)

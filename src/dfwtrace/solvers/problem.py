@@ -90,6 +90,7 @@ class Problem:
         self.radius, self.seed, self.objective_at_zero = math.nan, 0, math.nan
         self.intercept: Intercept | None = None
         self._centre: Centre | None = None
+        self._has_loss = self.task.supports("loss")
         self._program = ShardProgram(self.task, self.shape)
         self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}  # of sums over rows
 
@@ -193,7 +194,7 @@ class Problem:
         if self.intercept is not None:
             return Value(self.intercept.objective, self.intercept.inner)
         objective, inner = (float(x) for x in self.workers.sum("report"))
-        if self.task.supports("loss"):
+        if self._has_loss:
             require_finite(objective, "the objective")
         if math.isnan(inner):  # the task does not know: ⟨W, G⟩ = Σ s_i u_iᵀ G v_i
             inner = float(np.vdot(W.U * W.s, self.gradient.times(W.V))) if W.rank else 0.0

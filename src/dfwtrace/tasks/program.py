@@ -15,6 +15,7 @@ from dfwtrace.tasks.task import Task, dense_gradient
 # A worker's own top pair is iterated until it changes by less than this, relatively.
 _LOCAL_PAIR_TOLERANCE = 1e-9
 _LOCAL_PAIR_STEPS = 10
+_OPTIONAL = ("expect", "gradient", "matvec", "renew", "rmatvec")
 
 
 class ShardState(NamedTuple):
@@ -31,11 +32,10 @@ class ShardProgram:
     def __init__(self, task: Task[Any], shape: tuple[int, int]) -> None:
         self.task: Any = task
         self.shape = shape
-
-    @property
-    def reuses_memory(self) -> bool:
-        """Whether a state can be built in the memory of one that is no longer needed."""
-        return bool(self.task.supports("renew"))
+        # Asked once: a round may take no longer than the question.
+        self._own = {name for name in _OPTIONAL if task.supports(name)}
+        # Whether a state can be built in the memory of one that is no longer needed.
+        self.reuses_memory = "renew" in self._own
 
     def stats(
         self, shard: Shard, U: Array, s: Array, V: Array, *b: Array, old: object = None
@@ -53,7 +53,7 @@ class ShardProgram:
     ) -> ShardState:
         """Move to (1-γ) W + γ·scale·uvᵀ; `expected` (seed, t) determines the v₀ that follows."""
         state = held.state
-        if held.n_rows and expected:
+        if held.n_rows and expected and "expect" in self._own:
             state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
         if held.n_rows:
             state = self.task.update(state, RankOne(scale, u, v), gamma)
@@ -63,19 +63,19 @@ class ShardProgram:
         return held._replace(state=self.task.shift(held.state, b)) if held.n_rows else held
 
     def matvec(self, held: ShardState, V: Array) -> FloatArray:
-        if held.n_rows and not self.task.supports("matvec"):
+        if held.n_rows and "matvec" not in self._own:
             return self.gradient(held) @ V
         return self._ask(held, "matvec", (self.shape[0], *V.shape[1:]), V)
 
     def rmatvec(self, held: ShardState, U: Array) -> FloatArray:
-        if held.n_rows and not self.task.supports("rmatvec"):
+        if held.n_rows and "rmatvec" not in self._own:
             return self.gradient(held).T @ U
         return self._ask(held, "rmatvec", (self.shape[1], *U.shape[1:]), U)
 
     def gradient(self, held: ShardState) -> FloatArray:
-        if held.n_rows == 0 or self.task.supports("gradient"):
+        if held.n_rows == 0 or "gradient" in self._own:
             return self._ask(held, "gradient", self.shape)
-        if self.task.supports("matvec") and dense_gradient(held.state) is None:
+        if "matvec" in self._own and dense_gradient(held.state) is None:
             return self.matvec(held, np.eye(self.shape[1]))
         return _reply(self.task.gradient(held.state), "grad", self.shape)
 
