@@ -152,7 +152,9 @@ def fit(
     )
     facts = models.facts_of(model, page) | {"seconds": seconds, "model": out, "report": report}
     facts["scores"] = {name: by_key(found.values) for name, found in scores.items()}
+    chosen = number(model.radius_)
     if page.path is not None:
+        chosen += f", the best of {len(page.path.radii)}"
         facts |= {"radii": page.path.radii, "validation": page.path.validation.mean(axis=1)}
     short = result.status != "optimal" and tol is not None
     if short:
@@ -160,7 +162,7 @@ def fit(
         output.warn(f"{result.message} The tolerance of {tol:g} was not reached: {reach}")
     if report is not None:
         write_report(report, page)
-    shown = {"result": result.message, "radius": number(model.radius_)}
+    shown = {"result": result.message, "radius": chosen}
     shown |= {name: facts[name] for name in _SHOWN}
     shown |= {name: shown_scores(found.values) for name, found in scores.items()}
     output.say(ui.facts_table(shown | {"model": out, "report": report}))

@@ -52,7 +52,7 @@ try:
 except ImportError:  # scikit-learn before 1.9
     HAS_CALLBACKS = False
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
+    class CallbackSupportMixin:  # type: ignore[no-redef]  # in place of the import that failed
         """Stands for scikit-learn's mixin, which this version lacks."""
 
     def with_callbacks(fit: Fit) -> Fit:
@@ -129,9 +129,9 @@ path_ : Path
 @dataclass(eq=False, repr=False)  # for the constructor; the rest is scikit-learn's
 class TraceNormEstimator(
     CallbackSupportMixin,  # type: ignore[misc]  # scikit-learn's classes are untyped
-    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
-    TransformerMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]  # untyped
+    TransformerMixin,  # type: ignore[misc]  # untyped
+    BaseEstimator,  # type: ignore[misc]  # untyped
 ):
     """A linear model with a matrix of coefficients of bounded trace norm."""
 

@@ -13,8 +13,7 @@ from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.task import Task, dense_gradient
 
 # A worker's own top pair is iterated until it changes by less than this, relatively.
-_LOCAL_PAIR_TOLERANCE = 1e-9
-_LOCAL_PAIR_STEPS = 10
+_LOCAL_PAIR_TOLERANCE, _LOCAL_PAIR_STEPS = 1e-9, 10
 _OPTIONAL = ("expect", "gradient", "matvec", "renew", "rmatvec")
 
 
@@ -34,8 +33,7 @@ class ShardProgram:
         self.shape = shape
         # Asked once: a round may take no longer than the question.
         self._own = {name for name in _OPTIONAL if task.supports(name)}
-        # Whether a state can be built in the memory of one that is no longer needed.
-        self.reuses_memory = "renew" in self._own
+        self.reuses_memory = "renew" in self._own  # builds a state in the memory of the last one
 
     def stats(
         self, shard: Shard, U: Array, s: Array, V: Array, *b: Array, old: object = None
@@ -65,16 +63,16 @@ class ShardProgram:
     def matvec(self, held: ShardState, V: Array) -> FloatArray:
         if held.n_rows and "matvec" not in self._own:
             return self.gradient(held) @ V
-        return self._ask(held, "matvec", (self.shape[0], *V.shape[1:]), V)
+        return self._ask(held, "matvec", self.task.matvec, (self.shape[0], *V.shape[1:]), V)
 
     def rmatvec(self, held: ShardState, U: Array) -> FloatArray:
         if held.n_rows and "rmatvec" not in self._own:
             return self.gradient(held).T @ U
-        return self._ask(held, "rmatvec", (self.shape[1], *U.shape[1:]), U)
+        return self._ask(held, "rmatvec", self.task.rmatvec, (self.shape[1], *U.shape[1:]), U)
 
     def gradient(self, held: ShardState) -> FloatArray:
         if held.n_rows == 0 or "gradient" in self._own:
-            return self._ask(held, "gradient", self.shape)
+            return self._ask(held, "gradient", self.task.gradient, self.shape)
         if "matvec" in self._own and dense_gradient(held.state) is None:
             return self.matvec(held, np.eye(self.shape[1]))
         return _reply(self.task.gradient(held.state), "grad", self.shape)
@@ -104,16 +102,17 @@ class ShardProgram:
 
     def balance(self, held: ShardState) -> FloatArray:
         """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: the last is the gradient in the intercept."""
-        return self._ask(held, "balance", (3 + self.shape[1],))
+        return self._ask(held, "balance", self.task.balance, (3 + self.shape[1],))
 
     def linesearch(
         self, held: ShardState, scale: float, u: Array, v: Array, gamma: float
     ) -> FloatArray:
         """[φ_j'(γ), φ_j''(γ)] along the segment from W to the atom."""
-        return self._ask(held, "linesearch", (2,), RankOne(scale, u, v), gamma)
+        atom = RankOne(scale, u, v)
+        return self._ask(held, "linesearch", self.task.linesearch, (2,), atom, gamma)
 
     def curvature_product(self, held: ShardState, U: Array) -> FloatArray:
-        return self._ask(held, "curvature_product", U.shape, U)
+        return self._ask(held, "curvature_product", self.task.curvature_product, U.shape, U)
 
     def local_pair(self, held: ShardState, seed: int) -> FloatArray:
         """The top singular pair (u_j, v_j) of ∇F_j, one behind the other; zeros if ∇F_j = 0."""
@@ -149,11 +148,11 @@ class ShardProgram:
         return np.asarray(self.task.fold_moments(shard, *cut))
 
     def _ask(
-        self, held: ShardState, name: str, shape: tuple[int, ...], *args: object
+        self, held: ShardState, name: str, method: Any, shape: tuple[int, ...], *args: object
     ) -> FloatArray:
         if held.n_rows == 0:
             return np.zeros(shape)
-        return _reply(getattr(self.task, name)(held.state, *args), f"task.{name}", shape)
+        return _reply(method(held.state, *args), f"task.{name}", shape)
 
 
 def _at(n_rows: int, state: object, method: str, W: LowRankMatrix | None = None) -> ShardState:

@@ -131,7 +131,7 @@ Objective: TypeAlias = ScoresTask | Task[Any]
 
 
 class _Adopted(Task[Any]):
-    """A task by an object that only has its methods; the others have their defaults."""
+    """An object that only has methods of a task, asked for them once; the others are defaults."""
 
     def __init__(self, task: object) -> None:
         self._task = task
