@@ -187,6 +187,22 @@ def test_what_does_not_matter_is_not_asked_for(path: Path) -> None:
     assert_same_run(result, solve())
 
 
+def one_rule() -> Any:
+    class Rule:
+        def gamma(self, t: int) -> float:
+            return 2.0 / (t + 2.0)
+
+    return Rule()
+
+
+def another_rule() -> Any:
+    class Rule:
+        def gamma(self, t: int) -> float:
+            return 1.0 / (t + 2.0)
+
+    return Rule()
+
+
 @dataclass
 class Settings:
     numbers: Any
@@ -210,6 +226,7 @@ class Settings:
         (Settings(1, Settings([np.ones(3)])), Settings(1, Settings([np.zeros(3)]))),
         (harmonic, partial(harmonic, 1.0)),
         (Settings(1).__eq__, Settings(2).__eq__),
+        (one_rule().gamma, another_rule().gamma),
         ("x" * 1000 + "a", "x" * 1000 + "b"),
     ],
 )
@@ -218,6 +235,16 @@ def test_objects_are_told_apart_by_what_is_in_them(one: Any, other: Any) -> None
     assert settings_of(one) != settings_of(other)
     assert len(settings_of(one)) < 400
     assert " at 0x" not in settings_of(one)
+
+
+def test_a_set_is_the_same_in_whatever_order_its_objects_lie_in_memory() -> None:
+    class Part:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+    parts = [Part(k) for k in range(20)]
+    again = [Part(k) for k in reversed(range(20))]
+    assert settings_of(set(parts)) == settings_of(set(again))
 
 
 def test_an_object_that_holds_itself_is_told() -> None:

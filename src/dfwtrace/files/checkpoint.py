@@ -245,9 +245,11 @@ def _describe(thing: object, within: tuple[int, ...]) -> str:
     if isinstance(thing, np.ndarray) and not thing.dtype.hasobject:
         return f"array({thing.dtype}, {thing.shape}, {_digest(thing.tobytes())})"
     if isinstance(thing, set | frozenset):
-        thing = sorted(thing, key=repr)
-    if isinstance(thing, MethodType | partial):
-        thing = thing.__reduce__()  # what is called, and with what
+        thing = sorted(thing, key=lambda part: _describe(part, within))
+    if isinstance(thing, MethodType):
+        thing = thing.__self__, thing.__func__
+    if isinstance(thing, partial):
+        thing = thing.func, thing.args, thing.keywords
     if isinstance(thing, np.ndarray | list | tuple | dict):
         return f"{kind}({all_of(thing.items() if isinstance(thing, dict) else thing)})"
     if isinstance(thing, FunctionType):
