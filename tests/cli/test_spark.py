@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,20 @@ def test_a_fit_on_spark_is_the_fit_here(tmp_path: Path) -> None:
     np.testing.assert_allclose(there.coef_, here.coef_, rtol=0, atol=1e-6)
     assert "spark local[2]" in (tmp_path / "report.html").read_text("utf-8")
     assert told("evaluate", tmp_path / "spark", train)["scores"]["accuracy"] > 0.9
+
+
+@pytest.mark.spark
+def test_vectors_keep_their_precision(tmp_path: Path, spark: Any) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    rows = [(Vectors.dense(float(i), 1.0), float(i % 2)) for i in range(8)]
+    frame = spark.createDataFrame(rows, ["x", "y"])
+    frame.write.parquet(str(tmp_path / "vectors.parquet"))
+    words = ("-t", "y", "--radius", 1, "--engine", "spark", "--master", "local[1]")
+    refused = child(
+        "fit", "vectors.parquet", *words, "--dtype", "float32", cwd=tmp_path, code=2, more=AT_HOME
+    )
+    assert "Error: --dtype does not go with the vectors of column 'x'." in refused.stderr
 
 
 def test_without_java_the_engine_says_so(tmp_path: Path) -> None:

@@ -147,8 +147,9 @@ def fit_frame(
         require(task == "regression" or "radius" in how, f"--radius is missing: {why}.")
         for name in [] if dtype is None else choice.features:
             kind = "float" if dtype == "float32" else "double"
-            listed = frame.schema[name].dataType.simpleString().startswith("array")
-            cast = frame[f"`{name}`"].cast(f"array<{kind}>" if listed else kind)
+            held = frame.schema[name].dataType.simpleString()
+            require(held != "vector", f"--dtype does not go with the vectors of column {name!r}.")
+            cast = frame[f"`{name}`"].cast(f"array<{kind}>" if held.startswith("array") else kind)
             frame = frame.withColumn(name, cast)
         # One column by itself may hold arrays or vectors.
         features = choice.features[0] if len(choice.features) == 1 else choice.features

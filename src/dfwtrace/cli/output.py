@@ -177,11 +177,10 @@ def guarded(run: Callable[[], int | None], *, as_json: bool, debug: bool) -> int
         if sentence:  # none where no command was given: the help has been shown
             line = visible(sentence if code == INTERRUPTED else f"Error: {sentence}")
             coded = json.dumps({"error": visible(sentence)})
+            where = sys.stdout if as_json else sys.stderr
             with suppress(OSError):
                 try:
-                    print(
-                        coded if as_json else line, file=None if as_json else sys.stderr, flush=True
-                    )
+                    print(coded if as_json else line, file=where, flush=True)
                 except OSError:  # of standard output; standard error is left
                     print(line, file=sys.stderr)
     finally:
@@ -233,14 +232,8 @@ def _explained(error: BaseException) -> tuple[int, str]:
     usage = getattr(error, "format_message", None)  # typer's errors about options
     if usage is not None:
         return BAD_INPUT, " ".join(usage().split())
-    unusable = (
-        DataFileError,
-        ModelFormatError,
-        CheckpointError,
-        FileNotFoundError,
-        PermissionError,
-    )
-    if isinstance(error, unusable):
+    unusable = DataFileError | ModelFormatError | CheckpointError
+    if isinstance(error, unusable | FileNotFoundError | PermissionError):
         return BAD_INPUT, sentence_of(error)
     expected = isinstance(error, OSError | ImportError | MemoryError | RuntimeError)
     return FAILED, ("" if expected else f"{type(error).__name__}: ") + sentence_of(error)
