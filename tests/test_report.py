@@ -119,6 +119,8 @@ def test_a_page_shows_how_the_run_went(task: Any, solver: str, tmp_path: Path) -
     numbers = sum(made["numbers_sent"] for made in result.rounds)
     assert f"In all {len(result.rounds):,} {numbers:,} " in read.text
     assert "Nothing went over a wire." in read.text
+    for fact in ("System", "Processor", "Cores", "Memory"):  # of the machine; all are on Linux
+        assert f" {fact} " in read.text
 
 
 def test_curves_go_through_the_values_of_the_history() -> None:

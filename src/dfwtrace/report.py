@@ -72,8 +72,11 @@ def name(text: object) -> str:
 
 def machine_here() -> dict[str, str]:
     """Return what this machine is; neither its name nor its user's, since reports are passed on."""
-    system = f"{platform.system()} {platform.release()}"
-    return {"System": system, "Processor": platform.machine(), "Cores": str(os.cpu_count())}
+    machine = {"System": f"{platform.system()} {platform.release()}"}
+    machine |= {"Processor": platform.machine(), "Cores": str(os.cpu_count())}
+    with suppress(AttributeError, OSError, ValueError):  # not on every system
+        machine["Memory"] = size_text(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return machine
 
 
 def versions_here() -> dict[str, str]:
