@@ -377,19 +377,10 @@ class FixedRadius(TraceNormEstimator):
         if start is not None and start.trace_norm > radius:
             start = start * (radius / start.trace_norm)
         result = solve(
-            self._task(),
-            X,
-            y,
-            radius=radius,
-            solver=self.solver,
-            lmo=self.lmo,
-            step=self.step,
-            start=start,
-            callback=callback if epoch_ended else None,
-            checkpoint=self.checkpoint,
-            **self._settings(X),
-            **data,
-        )
+            self._task(), X, y, radius=radius, solver=self.solver, lmo=self.lmo, step=self.step,
+            start=start, callback=callback if epoch_ended else None, checkpoint=self.checkpoint,
+            **self._settings(X), **data,
+        )  # fmt: skip
         return result, radius
 
     def _attributes_at(

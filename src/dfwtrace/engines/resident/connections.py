@@ -13,6 +13,7 @@ import queue
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 from typing import NamedTuple
@@ -81,11 +82,14 @@ class AuthenticationError(ConnectionError):
     """The other side does not know the secret, or took too long."""
 
 
-def accept_handshake(sock: socket.socket, secret: bytes) -> None:
+def accept_handshake(
+    sock: socket.socket, secret: bytes, proven: Callable[[], object] = bool
+) -> None:
     ours, deadline = new_secret(), time.monotonic() + HANDSHAKE_TIMEOUT
     sock.sendall(ours)
     both = ours + _receive(sock, deadline)
     _check(_receive(sock, deadline), secret, "caller", both)
+    proven()
     sock.sendall(hmac.digest(secret, b"listener" + both, "sha256"))
     sock.settimeout(None)
 
@@ -170,6 +174,7 @@ class Listener:
         self.callers: queue.SimpleQueue[Caller] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._pending: dict[socket.socket, threading.Thread] = {}
+        self._proven: dict[socket.socket, threading.Thread] = {}  # nobody turns them away
         self._closed = False
         self._ended = threading.Event()  # Ctrl-C in a thread's `join` would end all waiting for it
         self.trouble: OSError | None = None
@@ -202,7 +207,7 @@ class Listener:
     def _admit(self, sock: socket.socket, address: str) -> None:
         caller: Caller | None = None
         with suppress(OSError, wire.ProtocolError):
-            accept_handshake(sock, self._secret)
+            accept_handshake(sock, self._secret, lambda: self._keep(sock))
             sock.settimeout(HANDSHAKE_TIMEOUT)
             frame = wire.receive(sock, _LARGEST_HELLO)
             if frame.kind == Kind.HELLO:
@@ -210,11 +215,16 @@ class Listener:
             sock.settimeout(None)
             tune(sock)
         with self._lock:
-            del self._pending[sock]
+            self._pending.pop(sock, None)
+            self._proven.pop(sock, None)
             if caller is not None and not self._closed:
                 self.callers.put(caller)
                 return
         sock.close()
+
+    def _keep(self, sock: socket.socket) -> None:
+        with self._lock:  # one who is turned away before does not hear our proof, and calls again
+            self._proven[sock] = self._pending.pop(sock)
 
     def close(self) -> None:
         """Drop all callers, and let nobody in any more; may be called again."""
@@ -223,7 +233,7 @@ class Listener:
         self._ended.wait()
         self._thread.join()  # a moment, if at all
         with self._lock:  # only now nobody is added any more
-            pending = dict(self._pending)
+            pending = self._pending | self._proven
         for sock, thread in pending.items():
             hang_up(sock)
             thread.join()
