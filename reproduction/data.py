@@ -60,7 +60,7 @@ def forget() -> None:
 def multitask(n: int, d: int, m: int) -> Problem:
     """Y = XW with W of rank 10 and trace norm 1, which is the radius."""
     rank = min(_RANK, d, m)
-    X, Y, truth = dt.datasets.make_multitask(n, d, m, rank=rank, seed=0, dtype=np.float32)
+    X, Y, truth = dt.datasets.make_multitask(n, d, m, rank=rank, random_state=0, dtype=np.float32)
 
     def errors(W: dt.LowRankMatrix) -> Mapping[str, float]:
         return {"frobenius": (W - truth).frobenius_norm / truth.frobenius_norm}
@@ -71,7 +71,7 @@ def multitask(n: int, d: int, m: int) -> Problem:
 def multiclass(n: int, d: int, m: int, n_test: int | None = None) -> Split:
     """The class of highest score in XW, W of rank 10; `n` more rows to test on by default."""
     total, rank = n + (n if n_test is None else n_test), min(_RANK, d, m)
-    X, y, _ = dt.datasets.make_multiclass(total, d, m, rank=rank, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(total, d, m, rank=rank, random_state=0, dtype=np.float32)
     return Split(X[:n], y[:n], X[n:], y[n:], m)
 
 

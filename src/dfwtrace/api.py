@@ -30,9 +30,11 @@ from dfwtrace.validation import (
     check_count,
     check_features,
     check_positive,
+    check_seed,
     check_targets,
     check_weights,
     describe,
+    renamed,
 )
 
 _log = logging.getLogger("dfwtrace")
@@ -41,6 +43,11 @@ _Names: TypeAlias = str | Sequence[str] | None
 _Given: TypeAlias = tuple[Data, Data, _Names, _Names, Data]  # X, y, features, label, sample_weight
 
 
+_FORMER = {"epochs": "max_iter", "seed": "random_state"}
+_FORMER |= {"intercept": "fit_intercept", "progress": "verbose"}
+
+
+@renamed(**_FORMER)
 def solve(
     task: object,
     X: Data,
@@ -50,21 +57,21 @@ def solve(
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
     sample_weight: Data = None,
-    intercept: bool = False,
-    solver: str = "dfw",
+    fit_intercept: bool = False,
+    solver: str = "accelerated",
     lmo: str | LMO | None = None,
     step: str | float | Callable[[int], float] | Step | None = None,
-    epochs: int | None = None,
+    max_iter: int | None = None,
     tol: float | None = None,
     max_time: float | None = None,
     certify_every: int | None = None,
     representation: str = "auto",
     engine: Engine | None = None,
     start: LowRankMatrix | None = None,
-    seed: int = 0,
+    random_state: int | np.random.RandomState | None = None,
     callback: Callback | None = None,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-    progress: bool | None = None,
+    verbose: bool | int | None = None,
 ) -> Result:
     """Minimise F(W) over the matrices with ‖W‖_* ≤ radius.
 
@@ -86,19 +93,19 @@ def solve(
     sample_weight : array of shape (n,), or str, optional
         What each row counts; a weight of 2 is the same as the row twice. Where X is a DataFrame,
         the name of the column. For tasks made of a loss on scores.
-    intercept : bool, default=False
+    fit_intercept : bool, default=False
         Add an unconstrained b ∈ Rᵐ to every row of scores, XW + 1bᵀ, of a loss on scores.
-    solver : {"dfw", "accelerated"}, default="dfw"
-        DFW-Trace, the paper's; or quasi-Newton and projected gradient steps on the factors of W,
-        which reach a small gap far sooner.
+    solver : {"accelerated", "dfw"}, default="accelerated"
+        Quasi-Newton and projected gradient steps on the factors of W, which reach a small gap soon;
+        or DFW-Trace, the paper's, for tasks that lack a loss too.
     lmo : str or object, optional
         For "dfw", the oracle: "power-1", "power-2", "power-log" (the default), "power-linear",
         "naive", "sva", "lanczos", or one made with `dfwtrace.lmo`, such as
         ``lmo.Power(lmo.Constant(3), start="previous")``.
     step : {"linesearch", "harmonic"}, float or callable, optional
         For "dfw", γ of epoch t: line search (the default), 2/(t+2), a constant, or a function of t.
-    epochs : int, optional
-        Largest number of epochs; 100 for "dfw", 1000 for "accelerated".
+    max_iter : int, optional
+        Largest number of epochs; 1000 for "accelerated", 100 for "dfw".
     tol : float, optional
         Stop when the certified gap is at most tol·|F(0)|; for "accelerated" 1e-4 by default.
     max_time : float, optional
@@ -111,8 +118,8 @@ def solve(
         Where the shards live; `LocalEngine()` by default, `SparkEngine` for a DataFrame.
     start : LowRankMatrix, optional
         W to start from, with ‖start‖_* ≤ radius; zero by default.
-    seed : int, default=0
-        The seed that all workers share.
+    random_state : int, RandomState or None, default=None
+        The seed that all workers share. If None, the same in every run.
     callback : callable, optional
         Called as ``callback(W, record)`` after every epoch. A mapping that it returns is added to
         the record; True ends the run with status "stopped".
@@ -120,8 +127,8 @@ def solve(
         A file that the run is written to every 30 seconds, or as `Checkpoint` says. If it exists,
         the run continues from there, to the same bits as one that was never stopped. A checkpoint
         of other data, another radius or shard plan is refused.
-    progress : bool, optional
-        Show a progress bar; by default, if standard error is a terminal.
+    verbose : bool, int or None, default=None
+        Show a progress bar; if None, where standard error is a terminal.
 
     Returns
     -------
@@ -132,24 +139,24 @@ def solve(
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, Y, W_true = dt.datasets.make_multitask(n=500, d=20, m=15, rank=3, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="accelerated", tol=1e-6)
+    >>> X, Y, W_true = dt.datasets.make_multitask(n=500, d=20, m=15, rank=3, random_state=0)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, tol=1e-6)
     >>> result.status, result.relative_gap <= 1e-6
     ('optimal', True)
     """
     began = time.perf_counter()
-    radius, seed = check_positive("radius", radius), check_count("seed", seed, 0)
+    radius, seed = check_positive("radius", radius), check_seed(random_state)
     task = as_task(task)
     method = resolve(solver, lmo, step, task.log_factor)
-    epochs = method.default_epochs if epochs is None else epochs
+    max_iter = _check_max_iter(max_iter, method)
     tol = method.default_tol if tol is None else tol
-    criteria = StoppingCriteria(epochs, tol, max_time, certify_every)
+    criteria = StoppingCriteria(max_iter, tol, max_time, certify_every)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
     saving = resolve_checkpoint(checkpoint)
     data = X, y, features, label, sample_weight
-    problem = _problem(task, data, method, criteria.epochs, representation, engine, intercept)
-    _check_methods(problem, method, criteria.tol)
+    problem = _problem(task, data, method, max_iter, representation, engine, fit_intercept)
+    _check_methods(problem, method, criteria.tol, "; solver='dfw' without tol does not")
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
     with single_threaded_blas():
         W = _check_start(start, problem.shape, radius)
@@ -159,13 +166,14 @@ def solve(
                 method,
                 criteria,
                 callback=callback,
-                progress=progress,
+                verbose=verbose,
                 checkpoint=saving,
                 began=began,
             )
             return runner.run(radius, W, seed)
 
 
+@renamed(epochs="max_iter")
 def plan(
     task: object,
     X: Data,
@@ -173,9 +181,9 @@ def plan(
     *,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
-    solver: str = "dfw",
+    solver: str = "accelerated",
     lmo: str | LMO | None = None,
-    epochs: int | None = None,
+    max_iter: int | None = None,
     representation: str = "auto",
     engine: Engine | None = None,
 ) -> Plan:
@@ -189,11 +197,11 @@ def plan(
         Features and targets.
     features, label : str or list of str, optional
         Columns of a DataFrame.
-    solver : {"dfw", "accelerated"}, default="dfw"
+    solver : {"accelerated", "dfw"}, default="accelerated"
         The solver, whose cost is estimated.
     lmo : str or object, optional
         For "dfw", the oracle.
-    epochs : int, optional
+    max_iter : int, optional
         Largest number of epochs.
     representation : str, default="auto"
         The one to take, or "auto" for the fastest that fits in memory.
@@ -210,33 +218,34 @@ def plan(
     >>> import numpy as np, dfwtrace as dt
     >>> choice = dt.plan(dt.LeastSquares(), np.ones((10_000, 20)), np.ones((10_000, 5)))
     >>> print(choice)  # doctest: +ELLIPSIS
-    gram: the least time over 100 epochs...
+    gram: the least time over 1000 epochs...
     """
     task = as_task(task)
     method = resolve(solver, lmo, None, task.log_factor)
-    epochs = check_count("epochs", method.default_epochs if epochs is None else epochs, 0)
     data = X, y, features, label, None
-    return _problem(task, data, method, epochs, representation, engine).plan
+    max_iter = _check_max_iter(max_iter, method)
+    return _problem(task, data, method, max_iter, representation, engine).plan
 
 
+@renamed(**_FORMER, folds="cv")
 def path(
     task: object,
     X: Data,
     y: Data = None,
     *,
     radii: Sequence[float] | FloatArray,
-    folds: int | Sequence[int] | None = None,
+    cv: int | Sequence[int] | None = None,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
     sample_weight: Data = None,
-    intercept: bool = False,
+    fit_intercept: bool = False,
     tol: float | None = 1e-4,
-    epochs: int = 1000,
+    max_iter: int = 1000,
     max_time: float | None = None,
     representation: str = "auto",
     engine: Engine | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
+    random_state: int | np.random.RandomState | None = None,
+    verbose: bool | int | None = None,
 ) -> Path:
     """Solve for many radii, from the smallest to the largest, each from the one before.
 
@@ -251,25 +260,25 @@ def path(
         Features and targets, as for `solve`.
     radii : sequence of float
         Bounds of the trace norm, in any order.
-    folds : int or array of shape (n,), optional
+    cv : int or array of shape (n,), optional
         Also validate each radius on this number of random folds of the rows, or on given ones: the
         number of each row's fold, from 0; all runs learn from rows with a negative number.
     features, label, sample_weight : str, list of str or array, optional
         Columns of a DataFrame, or an array of weights, as for `solve`.
-    intercept : bool, default=False
+    fit_intercept : bool, default=False
         Add an unconstrained b ∈ Rᵐ to every row of scores.
     tol : float, default=1e-4
         Relative gap that each run is certified to.
-    epochs : int, default=1000
+    max_iter : int, default=1000
         Largest number of epochs of each run.
     max_time : float, optional
         Wall-clock limit of each run in seconds.
     representation, engine : str and Engine, optional
         What a shard keeps, and where the shards live, as for `solve`.
-    seed : int, default=0
-        The seed that all workers share, and that of random folds.
-    progress : bool, optional
-        Show a progress bar; by default, if standard error is a terminal.
+    random_state : int, RandomState or None, default=None
+        The seed that all workers share, and that of random folds. If None, the same in every run.
+    verbose : bool, int or None, default=None
+        Show a progress bar; if None, where standard error is a terminal.
 
     Returns
     -------
@@ -279,8 +288,8 @@ def path(
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, Y, W = dt.datasets.make_multitask(n=300, d=15, m=10, rank=2, noise=0.3, seed=0)
-    >>> path = dt.path(dt.LeastSquares(), X, Y, radii=[0.1, 0.3, 1.0, 3.0], folds=5)
+    >>> X, Y, W = dt.datasets.make_multitask(n=300, d=15, m=10, rank=2, noise=0.3, random_state=0)
+    >>> path = dt.path(dt.LeastSquares(), X, Y, radii=[0.1, 0.3, 1.0, 3.0], cv=5)
     >>> [result.status for result in path.results]
     ['optimal', 'optimal', 'optimal', 'optimal']
     >>> path.radii[path.best]
@@ -290,18 +299,18 @@ def path(
     checked = np.array([check_positive("radii", radius) for radius in radii] if several else [])
     if checked.size == 0:
         raise ValueError(f"radii must be a list of positive numbers, got {describe(radii)}.")
-    seed = check_count("seed", seed, 0)
-    task, method = as_task(task), resolve("accelerated")
-    criteria = StoppingCriteria(epochs, tol, max_time)
+    seed, task, method = check_seed(random_state), as_task(task), resolve("accelerated")
+    max_iter = _check_max_iter(max_iter, method)
+    criteria = StoppingCriteria(max_iter, tol, max_time)
     data = X, y, features, label, sample_weight
-    problem = _problem(task, data, method, criteria.epochs, representation, engine, intercept)
+    problem = _problem(task, data, method, max_iter, representation, engine, fit_intercept)
     _check_methods(problem, method, criteria.tol)
-    cut = None if folds is None else _check_folds(folds, seed, problem)
+    cut = None if cv is None else _check_folds(cv, seed, problem)
 
     def along(problem: Problem) -> list[Result]:
         results, W = dict[int, Result](), LowRankMatrix.zeros(problem.shape)
         for number in np.argsort(checked, kind="stable"):
-            runner = Runner(problem, method, criteria, progress=progress)
+            runner = Runner(problem, method, criteria, verbose=verbose)
             result = runner.run(float(checked[number]), W, seed)
             if result.status == "interrupted":  # Ctrl-C ends the path, not one of its runs
                 raise KeyboardInterrupt
@@ -321,6 +330,33 @@ def path(
         return Path(checked, runs[0], np.column_stack(losses), runs[1:])
 
 
+def scale_of_radii(
+    task: object,
+    X: Data,
+    y: Data = None,
+    *,
+    features: str | Sequence[str] | None = None,
+    label: str | Sequence[str] | None = None,
+    sample_weight: Data = None,
+    fit_intercept: bool = False,
+    representation: str = "auto",
+    engine: Engine | None = None,
+) -> float:
+    """F(0)/σ₁(∇F(0)): no W of a smaller trace norm has F(W) = 0; zero where W = 0 is optimal."""
+    task, method = as_task(task), resolve("accelerated")
+    data = X, y, features, label, sample_weight
+    problem = _problem(task, data, method, 0, representation, engine, fit_intercept)
+    _check_methods(problem, method, None)
+    with single_threaded_blas(), closing(problem.start()):
+        runner = Runner(problem, method, StoppingCriteria(0, method.default_tol), verbose=False)
+        at_zero = runner.run(1.0, LowRankMatrix.zeros(problem.shape), seed=0)
+    return at_zero.objective / at_zero.gap if at_zero.gap > 0.0 else 0.0
+
+
+def _check_max_iter(max_iter: int | None, solver: Solver) -> int:
+    return solver.default_max_iter if max_iter is None else check_count("max_iter", max_iter, 1)
+
+
 def _problem(
     task: Objective,
     data: _Given,
@@ -328,18 +364,18 @@ def _problem(
     epochs: int,
     representation: str,
     engine: Engine | None,
-    intercept: bool = False,
+    fit_intercept: bool = False,
 ) -> Problem:
     """Check the data, choose the representation, and put the problem together."""
     X, sample_weight = data[0], data[-1]
-    if not isinstance(intercept, bool | np.bool_):
-        raise TypeError(f"intercept must be True or False, got {describe(intercept)}.")
+    if not isinstance(fit_intercept, bool | np.bool_):
+        raise TypeError(f"fit_intercept must be True or False, got {describe(fit_intercept)}.")
     if isinstance(task, ScoresTask):
         task = task if sample_weight is None else task.with_weights()
-    elif intercept or sample_weight is not None:
+    elif fit_intercept or sample_weight is not None:
         raise TypeError(
-            f"{'intercept' if intercept else 'sample_weight'} needs a task made of a loss on "
-            f"scores, such as Multinomial(), got {describe(task)}."
+            f"{'fit_intercept' if fit_intercept else 'sample_weight'} needs a task made of a loss "
+            f"on scores, such as Multinomial(), got {describe(task)}."
         )
     if engine is None:
         engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
@@ -353,9 +389,9 @@ def _problem(
     effort = epochs, *solver.effort(epochs)
     workload = Workload(*sizes, *effort, engine.n_shards, engine.n_jobs, solver.columns)
     free = free_memory() if isinstance(engine, LocalEngine) else None  # a cluster's is not known
-    form, plan = task.plan(workload, representation, free, bool(intercept))
+    form, plan = task.plan(workload, representation, free, bool(fit_intercept))
     _log.info("representation %s", plan)
-    return Problem(form, rows, engine, plan, learns_intercept=bool(intercept))
+    return Problem(form, rows, engine, plan, learns_intercept=bool(fit_intercept))
 
 
 def _array_rows(
@@ -390,10 +426,13 @@ def _frame_rows(
     return engine.survey(X, features, label, task.examine)
 
 
-def _check_methods(problem: Problem, solver: Solver, tol: float | None) -> None:
+def _check_methods(
+    problem: Problem, solver: Solver, tol: float | None, otherwise: str = ""
+) -> None:
     for name in sorted({*solver.needs, *(("loss",) if tol is not None else ())}):
         if not problem.task.supports(name):
-            raise TypeError(f"task lacks the method {name!r}, which this run needs.")
+            otherwise = otherwise if name == "loss" and name in solver.needs else ""
+            raise TypeError(f"task lacks the method {name!r}, which this run needs{otherwise}.")
 
 
 def _check_start(start: object, shape: tuple[int, int], radius: float) -> LowRankMatrix:
@@ -409,24 +448,24 @@ def _check_start(start: object, shape: tuple[int, int], radius: float) -> LowRan
     return start.compress()
 
 
-def _check_folds(folds: Data, seed: int, problem: Problem) -> tuple[int, int, FloatArray]:
+def _check_folds(cv: Data, seed: int, problem: Problem) -> tuple[int, int, FloatArray]:
     """The number of folds, a seed to draw them, and each row's fold, or nothing if at random."""
-    n_rows, given = problem.rows.facts.n_rows, np.asarray(folds)
+    n_rows, given = problem.rows.facts.n_rows, np.asarray(cv)
     if given.ndim == 0:
-        n_folds, given = check_count("folds", folds, 2), np.zeros(0)
+        n_folds, given = check_count("cv", cv, 2), np.zeros(0)
         if n_folds > n_rows:
-            raise ValueError(f"folds must be at most the {n_rows} rows, got {folds}.")
+            raise ValueError(f"cv must be at most the {n_rows} rows, got {cv}.")
     else:
         whole = given.dtype.kind in "iu" and given.shape == (n_rows,)
         sizes = np.bincount(given[given >= 0]) if whole else np.zeros(0)
         n_folds = sizes.size
         if n_folds == 0 or sizes.min() == 0 or sizes.max() == n_rows:
             raise ValueError(
-                f"folds must be the number of each of the {n_rows} rows' fold, from 0 without "
-                f"gaps, got {describe(folds)} of shape {given.shape}."
+                f"cv must be the number of each of the {n_rows} rows' fold, from 0 without "
+                f"gaps, got {describe(cv)} of shape {given.shape}."
             )
     if not isinstance(problem.rows, ArrayRows) and not problem.task.supports("summarise_folds"):
-        raise TypeError("folds of a DataFrame need a task in gram form, such as LeastSquares().")
+        raise TypeError("cv of a DataFrame needs a task in gram form, such as LeastSquares().")
     return n_folds, seed, given.astype(np.float64)
 
 

@@ -7,18 +7,19 @@ import numpy.typing as npt
 
 from dfwtrace._typing import Array, DType
 from dfwtrace.linalg.lowrank import LowRankMatrix
-from dfwtrace.validation import check_count, check_positive, describe
+from dfwtrace.validation import check_count, check_positive, check_seed, describe, renamed
 
 _ROWS_AT_ONCE = 1 << 14
 
 
+@renamed(seed="random_state")
 def make_multitask(
     n: int = 20_000,
     d: int = 300,
     m: int = 300,
     rank: int = 10,
     noise: float = 0.0,
-    seed: int = 0,
+    random_state: int | np.random.RandomState | None = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, LowRankMatrix]:
     """Draw data of multi-task regression: Y = XW + noise, X Gaussian, W of low rank.
@@ -31,8 +32,10 @@ def make_multitask(
         Rank of the truth.
     noise : float, default=0.0
         Standard deviation of the Gaussian noise, relative to that of the entries of XW.
-    seed, dtype : int and dtype, default=0 and float64
-        Seed of the generator, and type of X and Y: float32 or float64.
+    random_state : int, RandomState or None, default=None
+        Seed of the generator. If None, the same in every call.
+    dtype : dtype, default=float64
+        Type of X and Y: float32 or float64.
 
     Returns
     -------
@@ -46,12 +49,12 @@ def make_multitask(
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, Y, W_true = dt.datasets.make_multitask(n=50, d=6, m=4, rank=2, seed=0)
+    >>> X, Y, W_true = dt.datasets.make_multitask(n=50, d=6, m=4, rank=2, random_state=0)
     >>> X.shape, Y.shape, round(W_true.trace_norm, 12)
     ((50, 6), (50, 4), 1.0)
     """
     check_positive("noise", noise, or_zero=True)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed(random_state))
     X, W_true = _features_and_truth(rng, n, d, m, rank, dtype)
     Y = X @ W_true
     if noise:
@@ -59,12 +62,13 @@ def make_multitask(
     return X, Y.astype(dtype, copy=False), W_true
 
 
+@renamed(seed="random_state")
 def make_multiclass(
     n: int = 20_000,
     d: int = 300,
     m: int = 300,
     rank: int = 10,
-    seed: int = 0,
+    random_state: int | np.random.RandomState | None = None,
     dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Array, Array, LowRankMatrix]:
     """Draw data of multi-class classification: y is the class of highest score in XW.
@@ -73,7 +77,7 @@ def make_multiclass(
     ----------
     n, d, m : int, default=20_000, 300, 300
         Rows, features, classes. With few rows, some classes may have none.
-    rank, seed, dtype : int, int and dtype, default=10, 0 and float64
+    rank, random_state, dtype : int, int or RandomState, and dtype
         As for `make_multitask`.
 
     Returns
@@ -88,11 +92,13 @@ def make_multiclass(
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, y, W_true = dt.datasets.make_multiclass(n=50, d=6, m=4, rank=2, seed=0)
+    >>> X, y, W_true = dt.datasets.make_multiclass(n=50, d=6, m=4, rank=2, random_state=0)
     >>> bool((y == (X @ W_true).argmax(axis=1)).all())
     True
     """
-    X, W_true = _features_and_truth(np.random.default_rng(seed), n, d, m, rank, dtype)
+    X, W_true = _features_and_truth(
+        np.random.default_rng(check_seed(random_state)), n, d, m, rank, dtype
+    )
     # Some rows at a time: all scores together would take more memory than the data.
     blocks = (X[start : start + _ROWS_AT_ONCE] for start in range(0, n, _ROWS_AT_ONCE))
     return X, np.concatenate([(block @ W_true).argmax(axis=1) for block in blocks]), W_true

@@ -256,8 +256,9 @@ class ConvergenceDisplay(_Display):
     --------
     >>> import dfwtrace as dt
     >>> from matplotlib.figure import Figure
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, noise=0.3, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=20, certify_every=5)
+    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, noise=0.3, random_state=0)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="dfw", max_iter=20,
+    ...                   certify_every=5)
     >>> display = dt.plotting.ConvergenceDisplay.from_result(result, ax=Figure().subplots())
     >>> display.line_.get_xdata()
     array([ 5., 10., 15., 20.])

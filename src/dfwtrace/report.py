@@ -137,8 +137,8 @@ class Report:
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, y, _ = dt.datasets.make_multiclass(n=200, d=10, m=4, rank=2, seed=0)
-    >>> result = dt.solve(dt.Multinomial(), X, y, radius=5.0, epochs=5)
+    >>> X, y, _ = dt.datasets.make_multiclass(n=200, d=10, m=4, rank=2, random_state=0)
+    >>> result = dt.solve(dt.Multinomial(), X, y, radius=5.0, max_iter=5)
     >>> report = dt.report.Report.of_result(result, task="classification", radius=5.0)
     >>> report.data.rows, report.outcome.epochs
     (200, 5)
@@ -245,8 +245,8 @@ def write_report(path: str | os.PathLike[str], content: Report) -> None:
     --------
     >>> import tempfile
     >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=4, rank=2, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=5)
+    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=4, rank=2, random_state=0)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, max_iter=5)
     >>> with tempfile.NamedTemporaryFile(suffix=".html") as page:
     ...     write_report(page.name, Report.of_result(result, task="regression", radius=1.0))
     """

@@ -12,7 +12,7 @@ from dfwtrace.linalg.certificate import Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.tasks.planning import Plan
 
-Status = Literal["optimal", "max_epochs", "max_time", "stalled", "stopped", "interrupted"]
+Status = Literal["optimal", "max_iter", "max_time", "stalled", "stopped", "interrupted"]
 Record = dict[str, Any]
 
 
@@ -66,7 +66,7 @@ class Result:
     gap : float
         Certified upper bound of F(W) - F*; NaN if the run was interrupted before one was known.
     status : str
-        "optimal": the certified gap is at most tol·F(0). "max_epochs", "max_time": a limit was
+        "optimal": the certified gap is at most tol·F(0). "max_iter", "max_time": a limit was
         reached. "stalled": no step lowers F by more than its rounding error; `message` says what
         keeps the gap above the tolerance. "stopped": the callback asked for it.
         "interrupted": Ctrl-C; W is the best iterate.
@@ -116,7 +116,7 @@ class Result:
                 f"lowers F by more than its rounding error{advice}."
             )
         reason = {
-            "max_epochs": "all epochs were used",
+            "max_iter": "all epochs were used",
             "max_time": "the time was up",
             "stopped": "the callback asked for it",
             "interrupted": "it was interrupted",

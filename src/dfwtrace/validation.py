@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +17,8 @@ from dfwtrace._typing import Array, Data, DType, FloatArray, Matrix
 _CHUNK_BYTES = 16 << 20  # summed at once when looking for NaN: bounds the temporary memory
 
 Number = TypeVar("Number", float, FloatArray)
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 
 
 def require_finite(value: Number, what: str) -> Number:
@@ -101,6 +106,42 @@ def check_count(name: str, value: object, least: int) -> int:
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
         return int(value)
     raise ValueError(f"{name} must be a whole number of at least {least}, got {describe(value)}.")
+
+
+def check_seed(random_state: object) -> int:
+    """The seed that all workers share: a whole number as it is; 0, so always the same, for None."""
+    if random_state is None:
+        return 0
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(np.iinfo(np.int32).max))
+    try:
+        return check_count("random_state", random_state, 0)
+    except ValueError as error:
+        what = "a whole number of at least 0, a RandomState or None"
+        raise ValueError(f"random_state must be {what}, got {describe(random_state)}.") from error
+
+
+def renamed(
+    **new_names: str,
+) -> Callable[[Callable[Arguments, Returned]], Callable[Arguments, Returned]]:
+    """Let a function take arguments by former names too, ``former="new"``, with a warning."""
+
+    def decorate(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+        @wraps(function)
+        def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+            for former, new in new_names.items():
+                if former not in kwargs:
+                    continue
+                if new in kwargs:
+                    raise TypeError(f"{new} and {former}, its former name, exclude each other.")
+                sentence = f"{former} is deprecated: use {new}."
+                warnings.warn(sentence, DeprecationWarning, stacklevel=2)
+                kwargs[new] = kwargs.pop(former)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
 
 
 def describe(value: object) -> str:

@@ -21,11 +21,13 @@ _EXAMPLES: dict[Callable[..., None], str] = {
     fit: "fit train.csv --target label --out model.safetensors --report report.html",
     predict: "predict model.safetensors new.csv --out predictions.csv --proba",
     evaluate: "evaluate model.safetensors test.csv --target label",
-    path: "path train.csv --target label --radii 10 --folds 5",
+    path: "path train.csv --target label --radii 10 --cv 5",
     inspect: "inspect model.safetensors",
     plan: "plan train.parquet --target label",
     demo: "demo",
 }
+# Options by their former names, which still work.
+_FORMER = {"--seed": "--random-state", "--folds": "--cv"}
 
 
 class Commands(TyperGroup):
@@ -33,9 +35,18 @@ class Commands(TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
-        words = [word for word in given if word != "--debug"]  # allowed anywhere
+        words = [_current(word) for word in given if word != "--debug"]  # allowed anywhere
         run = partial(super().main, words, *more, **options | {"standalone_mode": False})
         sys.exit(guarded(run, as_json="--json" in words, debug=len(words) < len(given)))
+
+
+def _current(word: str) -> str:
+    """Return an option by its present name, with a warning if it had another one."""
+    name, sign, value = word.partition("=")
+    if name not in _FORMER:
+        return word
+    print(f"Warning: {name} is deprecated: use {_FORMER[name]}.", file=sys.stderr, flush=True)
+    return _FORMER[name] + sign + value
 
 
 def _show_version(wanted: bool) -> None:

@@ -36,7 +36,7 @@ from dfwtrace.validation import check_count, check_positive
 Forms = Literal["auto", "gram", "implicit", "dense", "factored"]
 Floats = Literal["float32", "float64"] | None
 Radii = Annotated[str | None, Option(metavar="COUNT|LIST", help="To try: 10 (default), or 1,3,9.")]
-Folds = Annotated[int, Option(min=2, help="Folds of the cross-validation.")]
+Cv = Annotated[int, Option(min=2, help="Folds of the cross-validation.")]
 SolverName = Annotated[Literal["accelerated", "dfw"], Option(help="dfw is the paper's.")]
 Lmo = Annotated[str | None, Option(help="Oracle of dfw, such as power-log.")]
 Tol = Annotated[float | None, Option(help="Relative gap to reach. Default: 1e-4, for dfw none.")]
@@ -45,7 +45,7 @@ NoIntercept = Annotated[bool, Option("--no-intercept", help="No free term.")]
 ClassWeight = Annotated[Literal["balanced"] | None, Option(help="Every class counts the same.")]
 Shards = Annotated[int | None, Option(min=1, help="Logical shards. Default: 8, or 1 if small.")]
 Jobs = Annotated[int | None, Option(help="Threads, or Spark's workers.")]
-Seed = Annotated[int | None, Option(min=0, help="Seed of all random numbers.")]
+RandomState = Annotated[int | None, Option(min=0, help="Seed of all random numbers.")]
 Representation = Annotated[Forms, Option(help="What a shard keeps.")]
 Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in the file.")]
 
@@ -66,7 +66,7 @@ def fit(
     task: Task = "auto",
     radius: Annotated[float | None, Option(help="Trace norm; else cross-validation.")] = None,
     radii: Radii = None,
-    folds: Folds = 5,
+    cv: Cv = 5,
     solver: SolverName = "accelerated",
     lmo: Lmo = None,
     step: Annotated[str | None, Option(help="Of dfw: linesearch, harmonic or a number.")] = None,
@@ -79,7 +79,7 @@ def fit(
     master: Annotated[str | None, Option(help="Such as local[2] or spark://host:7077.")] = None,
     n_shards: Shards = None,
     n_jobs: Jobs = None,
-    seed: Seed = None,
+    random_state: RandomState = None,
     representation: Representation = "auto",
     dtype: Dtype = None,
     checkpoint: Annotated[Path | None, Option(help="A file to go on from if it is killed.")] = None,
@@ -94,10 +94,10 @@ def fit(
     """Learn a low-rank classifier or regressor."""
     output, began, local = Output(json, quiet), time.perf_counter(), engine == "local"
     given: Given = {"solver": solver, "lmo": lmo, "step": step, "max_time": max_time}
-    given |= {"checkpoint": checkpoint, "tol": tol, "max_iter": max_iter, "random_state": seed}
+    given |= {"checkpoint": checkpoint, "tol": tol, "max_iter": max_iter}
     given |= {"fit_intercept": not no_intercept, "class_weight": class_weight}
     given |= {"representation": representation, "n_shards": n_shards, "n_jobs": n_jobs}
-    given = settings_of(radius, radii, folds, given)
+    given = settings_of(radius, radii, cv, given | {"random_state": random_state})
     require(not (local and master), "--master belongs to --engine spark.")
     require(local or not spill, "--spill belongs to --engine local: Spark keeps its rows itself.")
     if report is not None:
@@ -176,12 +176,12 @@ def path(
     weight: Weight = None,
     task: Task = "auto",
     radii: Radii = None,
-    folds: Folds = 5,
+    cv: Cv = 5,
     tol: Tol = None,
     max_iter: MaxIter = None,
     no_intercept: NoIntercept = False,
     n_jobs: Jobs = None,
-    seed: Seed = None,
+    random_state: RandomState = None,
     out: Annotated[Path | None, Option("--out", "-o", help="The table as JSON.")] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -189,8 +189,8 @@ def path(
 ) -> None:
     """Fit and cross-validate a list of radii, from the smallest to the largest."""
     output, given = Output(json, quiet), dict.fromkeys(_SINGLE) | {"solver": "accelerated"}
-    given |= {"tol": tol, "max_iter": max_iter, "n_jobs": n_jobs, "random_state": seed}
-    given = settings_of(None, radii, folds, given | {"fit_intercept": not no_intercept})
+    given |= {"tol": tol, "max_iter": max_iter, "n_jobs": n_jobs, "random_state": random_state}
+    given = settings_of(None, radii, cv, given | {"fit_intercept": not no_intercept})
     check_outputs({"--out": out}, {"the data": data})
     columns: Given = {"target": target, "features": features, "weight": weight}
     with rows_of.training_rows(data, columns) as rows:
@@ -210,7 +210,7 @@ def path(
     if short:
         fits = f"{short} of {len(steps)} fits"
         output.warn(f"{fits} ended short of the tolerance of {given['tol']:g}.")
-    facts = {"source": rows.source, "task": kind, "folds": folds, "path": steps}
+    facts = {"source": rows.source, "task": kind, "folds": cv, "path": steps}
     facts["best_radius"] = float(model.radius_)
     output.say(ui.table(shown, left=0))
     if out is not None:
@@ -220,14 +220,14 @@ def path(
     output.finish(facts, ui.SHORT if short else ui.DONE)
 
 
-def settings_of(radius: float | None, radii: str | None, folds: int, given: Given) -> Given:
+def settings_of(radius: float | None, radii: str | None, cv: int, given: Given) -> Given:
     """Return an estimator's parameters, checked."""
     solver, max_time, text = given["solver"], given["max_time"], radii or _RADII
     with suppress(TypeError, ValueError):  # else it is the name of a rule, or none
         given["step"] = float(given["step"])
     with ui.refusing():
         resolve(solver, given["lmo"], given["step"])
-        StoppingCriteria(0, given["tol"], max_time)
+        StoppingCriteria(1, given["tol"], max_time)
         if radius is not None:
             check_positive("radius", radius)
     if given["tol"] is None and solver != "dfw":
@@ -245,7 +245,7 @@ def settings_of(radius: float | None, radii: str | None, folds: int, given: Give
     except ValueError as error:
         what = "--radii must be how many to try, such as 10, or a list such as 1,3,10"
         raise CommandError(f"{what}, got {text!r}.") from error
-    return {"radii": many, "cv": folds} | {k: given[k] for k in given if k not in _SINGLE}
+    return {"radii": many, "cv": cv} | {k: given[k] for k in given if k not in _SINGLE}
 
 
 def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:
@@ -305,7 +305,7 @@ def plan(
         stored, m = found.rows * found.features, max(classes, found.targets, 1)
         if found.sparse:  # a value and a 32-bit column number each, and where each row begins
             stored = max(1, (found.nbytes - 4 * (found.rows + 1)) // (found.dtype.itemsize + 4))
-        epochs, itemsize = max_iter or way.default_epochs, np.dtype(dtype or found.dtype).itemsize
+        epochs, itemsize = max_iter or way.default_max_iter, np.dtype(dtype or found.dtype).itemsize
         engine = dt.LocalEngine(n_shards or default_shards(stored * itemsize), n_jobs)
         sizes = (found.rows, found.features, m, stored, found.sparse, itemsize)
         effort = (epochs, *way.effort(epochs))
@@ -331,11 +331,11 @@ def plan(
 def demo(json: Json = False, quiet: Quiet = False) -> None:
     """Solve a small multinomial problem with every oracle and both solvers."""
     output, radius, runs = Output(json, quiet), 50.0, []
-    X, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=1000, d=30, m=10, rank=5, random_state=0)
     for name in (*_ORACLES, "accelerated"):
-        how: Given = {"lmo": name, "epochs": 20}
+        how: Given = {"solver": "dfw", "lmo": name, "max_iter": 20}
         how = how if name in _ORACLES else {"solver": name, "tol": _TOL}
-        how |= {"engine": dt.LocalEngine(n_shards=_SHARDS), "progress": False}
+        how |= {"engine": dt.LocalEngine(n_shards=_SHARDS), "verbose": False}
         began, result = time.perf_counter(), dt.solve(dt.Multinomial(), X, y, radius=radius, **how)
         if result.status == "interrupted":  # Ctrl-C ends the demo, not one of its runs
             raise KeyboardInterrupt

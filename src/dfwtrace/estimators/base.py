@@ -21,7 +21,7 @@ from sklearn.base import (
     is_classifier,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dfwtrace._typing import Array, Data, DType, FloatArray, Matrix
@@ -34,7 +34,7 @@ from dfwtrace.lmo import LMO
 from dfwtrace.result import Result
 from dfwtrace.solvers.steps import Step
 from dfwtrace.tasks.features.scores import ScoresTask
-from dfwtrace.validation import check_count, check_not_masked, check_positive, check_weights
+from dfwtrace.validation import check_not_masked, check_positive, check_seed, check_weights
 
 Fit = TypeVar("Fit")
 #: Arguments of `dfwtrace.solve`, or attributes of an estimator, by name.
@@ -208,18 +208,15 @@ class TraceNormEstimator(
 
     def _settings(self, X: Data) -> Named:
         """Arguments of `dfwtrace.solve` and `dfwtrace.path` alike."""
-        seed = 0  # the same in every fit
-        if self.random_state is not None:
-            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         return {
-            "intercept": self.fit_intercept,
-            "epochs": None if self.max_iter is None else check_count("max_iter", self.max_iter, 0),
+            "fit_intercept": self.fit_intercept,
+            "max_iter": self.max_iter,
             "tol": self.tol,
             "max_time": self.max_time,
             "representation": self.representation,
-            "progress": bool(self.verbose),
+            "verbose": bool(self.verbose),
             "engine": self.engine if self.engine != "local" else self._local_engine(X),
-            "seed": seed,
+            "random_state": check_seed(self.random_state),
         }
 
     def _local_engine(self, X: Data) -> Engine | None:

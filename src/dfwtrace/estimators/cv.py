@@ -16,7 +16,7 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
 from dfwtrace._typing import Data, FloatArray
-from dfwtrace.api import path, solve
+from dfwtrace.api import path, scale_of_radii
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import Named, TraceNormEstimator, read_weights, with_callbacks
 from dfwtrace.estimators.linear import ClassifierMethods, RegressorMethods
@@ -76,10 +76,10 @@ class CrossValidated(TraceNormEstimator):
         if self.scoring is not None:
             check_scoring(self, self.scoring)  # before the work
         data |= self._settings(X)
-        data["epochs"] = 1000 if data["epochs"] is None else data["epochs"]
+        data["max_iter"] = 1000 if data["max_iter"] is None else data["max_iter"]
         # Once: a splitter that shuffles would make others the next time.
         folds = self._folds(X, labels, groups)
-        found = path(self._task(), X, y, radii=self._grid(X, y, data), folds=folds, **data)
+        found = path(self._task(), X, y, radii=self._grid(X, y, data), cv=folds, **data)
         assert found.validation is not None  # because of the folds
         scores = -found.validation
         if self.scoring is not None:  # with the rows' weights alone, without those of their classes
@@ -95,9 +95,9 @@ class CrossValidated(TraceNormEstimator):
         if not isinstance(self.radii, int) and np.ndim(self.radii):
             return self.radii
         count = check_count("radii", self.radii, 1)
-        at_start = data | {"epochs": 0, "progress": False}
-        at_zero = solve(self._task(), X, y, radius=1.0, **at_start)
-        scale = at_zero.objective / at_zero.gap if at_zero.gap > 0.0 else 0.0
+        of_runs = {"tol", "max_iter", "max_time", "random_state", "verbose"}
+        of_problem = {name: value for name, value in data.items() if name not in of_runs}
+        scale = scale_of_radii(self._task(), X, y, **of_problem)
         if not scale > 0.0:  # W = 0 is optimal already, whatever the radius
             return np.ones(1)
         if count == 1:  # the middle, not an end
@@ -168,7 +168,7 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=15, m=10, rank=2, noise=0.3, seed=0)
+    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=15, m=10, rank=2, noise=0.3, random_state=0)
     >>> model = dt.TraceNormRegressorCV(radii=[0.1, 0.3, 1.0, 3.0]).fit(X, Y)
     >>> model.radius_, model.scores_.shape
     (1.0, (4, 5))
@@ -204,7 +204,7 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, y, _ = dt.datasets.make_multiclass(n=200, d=15, m=4, rank=2, seed=0)
+    >>> X, y, _ = dt.datasets.make_multiclass(n=200, d=15, m=4, rank=2, random_state=0)
     >>> model = dt.TraceNormClassifierCV(radii=[1.0, 10.0], cv=3).fit(X, y)
     >>> model.radius_ in model.radii_, model.scores_.shape
     (True, (2, 3))

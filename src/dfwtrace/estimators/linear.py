@@ -74,7 +74,7 @@ class TraceNormRegressor(RegressorMethods, FixedRadius):
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=300, d=20, m=10, rank=3, noise=0.01, seed=0)
+    >>> X, Y, _ = dt.datasets.make_multitask(n=300, d=20, m=10, rank=3, noise=0.01, random_state=0)
     >>> model = dt.TraceNormRegressor(radius=0.9).fit(X, Y)
     >>> model.status_, model.low_rank_.rank, bool(model.score(X, Y) > 0.9)
     ('optimal', 3, True)
@@ -219,7 +219,7 @@ class TraceNormClassifier(ClassifierMethods, FixedRadius):
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, y, _ = dt.datasets.make_multiclass(n=300, d=20, m=6, rank=3, seed=0)
+    >>> X, y, _ = dt.datasets.make_multiclass(n=300, d=20, m=6, rank=3, random_state=0)
     >>> model = dt.TraceNormClassifier(radius=20.0).fit(X, y)
     >>> model.status_, model.predict_proba(X).shape, bool(model.score(X, y) > 0.8)
     ('optimal', (300, 6), True)

@@ -54,12 +54,12 @@ class Checkpoint:
     Examples
     --------
     >>> import tempfile, pathlib, dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=100, d=8, m=6, rank=2, seed=0)
+    >>> X, Y, _ = dt.datasets.make_multitask(n=100, d=8, m=6, rank=2, random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = dt.Checkpoint(pathlib.Path(folder) / "run.ckpt", epochs=10)
-    ...     for epochs in (10, 20):
-    ...         run = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=epochs, checkpoint=file)
-    >>> run.objective == dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=20).objective
+    ...     file = dt.Checkpoint(pathlib.Path(folder) / "run.ckpt", epochs=1)
+    ...     for tol in (1e-3, 1e-6):
+    ...         run = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, tol=tol, checkpoint=file)
+    >>> run.objective == dt.solve(dt.LeastSquares(), X, Y, radius=1.0, tol=1e-6).objective
     True
     """
 

@@ -62,7 +62,7 @@ class Runner:
     criteria: StoppingCriteria
     _: KW_ONLY
     callback: Callback | None = None
-    progress: bool | None = None
+    verbose: bool | int | None = None
     checkpoint: Checkpoint | None = None
     began: float = field(default_factory=time.perf_counter)  # the user's call
 
@@ -90,11 +90,11 @@ class Runner:
             reading = reading if saved is None else checkpoint_errors(self.checkpoint.path)
         with reading:
             if saved is None:
-                start = Start(W, problem.begin(W), criteria.epochs)
+                start = Start(W, problem.begin(W), criteria.max_iter)
             else:
                 problem.restore(saved["problem"])
                 value, first = Value(*saved["value"]), len(saved["history"])
-                start = Start(saved["W"], value, criteria.epochs, 0.0, first, saved["solver"])
+                start = Start(saved["W"], value, criteria.max_iter, 0.0, first, saved["solver"])
             at_zero = problem.objective_at_zero
             self._tol = None if criteria.tol is None else criteria.tol * abs(at_zero)
             self._certify_below = self._tol or 0.0
@@ -103,7 +103,7 @@ class Runner:
             iterates = self.solver.iterates(problem, start._replace(target=self._tol or 0.0))
             if saved is not None:
                 self._restore(saved)
-        with display(criteria, at_zero, self.progress) as show:
+        with display(criteria, at_zero, self.verbose) as show:
             setup_seconds = time.perf_counter() - self.began
             if saved is None:
                 problem.workers.take()  # setting up belongs to no epoch
@@ -159,7 +159,7 @@ class Runner:
             if self._checkpoint_file is not None and self._checkpoint_file.due(iterate.epoch):
                 self._checkpoint_file.write(self._memory(iterate))
         # A solver that ends before its limit knows no better step.
-        return "stalled" if len(self._history) < criteria.epochs else "max_epochs"
+        return "stalled" if len(self._history) < criteria.max_iter else "max_iter"
 
     def _here(self) -> _Point:
         intercept = self.problem.intercept
@@ -300,7 +300,7 @@ class Runner:
 
 @contextmanager
 def display(
-    criteria: StoppingCriteria, objective_at_zero: float, wanted: bool | None
+    criteria: StoppingCriteria, objective_at_zero: float, wanted: bool | int | None
 ) -> Iterator[Show]:
     """Show a run in a bar if wanted, or by default if standard error is a terminal."""
     console = Console(stderr=True)
@@ -319,7 +319,7 @@ def display(
             gap, about = record["gap"] / scale, ""
             if math.isnan(gap):
                 gap, about = record["gap_estimate"] / scale, "≈ "
-            facts = f"{record['epoch']}/{criteria.epochs}  F {record['objective']:.5g}"
+            facts = f"{record['epoch']}/{criteria.max_iter}  F {record['objective']:.5g}"
             facts += f"  gap {about}{gap:.1e}  rank {record['rank']}"
             done = max(bar.tasks[0].completed, share_done(criteria, record, gap))
             bar.update(task, completed=done, facts=facts)
@@ -329,7 +329,7 @@ def display(
 
 def share_done(criteria: StoppingCriteria, record: Record, gap: float) -> float:
     """Return how much of a run is done: of its epochs, its time, or the way of log(gap) to tol."""
-    shares: list[float] = [record["epoch"] / criteria.epochs]
+    shares: list[float] = [record["epoch"] / criteria.max_iter]
     if criteria.max_time is not None:
         shares.append(record["seconds"] / criteria.max_time)
     if criteria.tol and 0.0 < gap < 1.0 and criteria.tol < 1.0:

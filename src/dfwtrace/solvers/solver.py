@@ -19,13 +19,13 @@ from dfwtrace.validation import check_count, check_positive, describe
 class StoppingCriteria:
     """When a run ends, and when its gap is certified beside at the end."""
 
-    epochs: int
+    max_iter: int  # epochs; none only to evaluate F at the start
     tol: float | None = None  # stop when the certified gap is at most tol·|F(0)|
     max_time: float | None = None  # wall-clock limit in seconds, checked after each epoch
     certify_every: int | None = None  # epochs
 
     def __post_init__(self) -> None:
-        check_count("epochs", self.epochs, 0)
+        check_count("max_iter", self.max_iter, 0)
         if self.tol is not None:
             check_positive("tol", self.tol, or_zero=True)
         if self.max_time is not None:
@@ -39,7 +39,7 @@ class FrankWolfe:
 
     columns = 1  # vectors that are multiplied at once, about
     deflates = False  # W's factors end up along the gradient's leading vectors
-    default_epochs, default_tol = 100, None
+    default_max_iter, default_tol = 100, None
 
     def __init__(self, lmo: LMO, step: Step) -> None:
         self.lmo, self.step = lmo, step
@@ -66,7 +66,7 @@ class Accelerated:
     """Quasi-Newton steps in the factors of W, with projected gradient steps."""
 
     columns, deflates = 16, True
-    default_epochs, default_tol = 1000, 1e-4
+    default_max_iter, default_tol = 1000, 1e-4
     needs = ("loss",)
 
     def effort(self, epochs: int) -> tuple[float, bool, bool]:

@@ -81,8 +81,8 @@ class Task(Generic[State]):
     ...         return 0.5 * np.sum((state["S"] - state["y"]) ** 2)
     ...     def at(self, X, y, S):
     ...         return {"X": X, "y": y, "S": S, "grad": X.T @ (S - y)}
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, seed=0)
-    >>> result = dt.solve(Plain(), X, Y, radius=1.0, step="harmonic", epochs=30)
+    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, random_state=0)
+    >>> result = dt.solve(Plain(), X, Y, radius=1.0, solver="dfw", step="harmonic")
     >>> result.objective < 0.05 * result.objective_at_zero
     True
     """

@@ -65,7 +65,7 @@ class SparkMapReduceEngine(Engine):
     >>> import dfwtrace as dt
     >>> engine = dt.SparkMapReduceEngine(spark, n_shards=8)  # doctest: +SKIP
     >>> result = dt.solve(  # doctest: +SKIP
-    ...     dt.Multinomial(), df, features="features", label="label", radius=30.0, engine=engine
+    ...     dt.Multinomial(), df, label="label", radius=30.0, solver="dfw", engine=engine
     ... )
     """
 

@@ -89,8 +89,8 @@ class LeastSquares(ScoresTask):
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, seed=0)
-    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=30)
+    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, random_state=0)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0)
     >>> result.objective < 0.01 * result.objective_at_zero
     True
     """
@@ -114,8 +114,8 @@ class Multinomial(ScoresTask):
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, y, _ = dt.datasets.make_multiclass(n=200, d=10, m=5, rank=2, seed=0)
-    >>> result = dt.solve(dt.Multinomial(), X, y, radius=20.0, epochs=30)
+    >>> X, y, _ = dt.datasets.make_multiclass(n=200, d=10, m=5, rank=2, random_state=0)
+    >>> result = dt.solve(dt.Multinomial(), X, y, radius=20.0)
     >>> bool(((X @ result.W).argmax(axis=1) == y).mean() > 0.8)
     True
     """
