@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
 from dfwtrace._typing import Array, Data, FloatArray
+from dfwtrace.files.container import JSON, plain, read_container, whole, write_container
 from dfwtrace.linalg.certificate import Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
-from dfwtrace.tasks.planning import Plan
+from dfwtrace.tasks.planning import Estimate, Plan, Workload
+from dfwtrace.validation import describe
 
 Status = Literal["optimal", "max_iter", "max_time", "stalled", "stopped", "interrupted"]
 Record = dict[str, Any]
+_KIND = "result"  # of a file
 
 
 class History(list[Record]):
@@ -87,6 +92,17 @@ class Result:
         b of the scores XW + 1bᵀ, if one was asked for.
     setup_seconds : float
         From the call to the first epoch; the history's seconds include them.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, dfwtrace as dt
+    >>> X, Y, _ = dt.datasets.make_multitask(n=100, d=8, m=6, rank=2, random_state=0)
+    >>> result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result.save(pathlib.Path(folder) / "result.safetensors")
+    ...     again = dt.Result.load(pathlib.Path(folder) / "result.safetensors")
+    >>> again.status, again.gap == result.gap, again.history == result.history
+    ('optimal', True, True)
     """
 
     W: LowRankMatrix
@@ -129,11 +145,105 @@ class Result:
         scale = abs(self.objective_at_zero)
         return self.gap / scale if scale > 0.0 else self.gap
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result to a file, which `Result.load` reads.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file, written whole or not at all: a previous one stays until it is complete. Of
+            what a callback added to the history, it keeps numbers and strings.
+        """
+        header, arrays = pack(self)
+        header["setup_seconds"] = float(self.setup_seconds)
+        header["rounds"] = [plain(record) for record in self.rounds]
+        header["costs"] = {name: plain(vars(cost)) for name, cost in self.plan.costs.items()}
+        if self.certificate is not None:
+            header["certificate"] = plain(vars(self.certificate))
+        write_container(path, _KIND, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a result that was written with `save`; nothing in the file is run.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        Result
+            As it was saved, to the last bit.
+
+        Raises
+        ------
+        ModelFormatError
+            The file is damaged or does not hold a result.
+        OSError
+            The file is missing or may not be read.
+        """
+        header, arrays = read_container(path, _KIND)
+        with whole(path, _KIND):
+            return cls(**vars(unpack(header, arrays)))
+
     def __repr__(self) -> str:
         return (
             f"Result(status={self.status!r}, objective={self.objective:.6g}, gap={self.gap:.3g}, "
             f"rank={self.W.rank}, epochs={len(self.history)})"
         )
+
+
+def pack(result: Result) -> tuple[dict[str, JSON], dict[str, Array]]:
+    """Return what files keep of every result: parts of a header, and arrays."""
+    plan, arrays = result.plan, {"U": result.W.U, "s": result.W.s, "V": result.W.V}
+    if result.intercept is not None:
+        arrays["intercept"] = result.intercept
+    header = {
+        "objective": float(result.objective),
+        "objective_at_zero": float(result.objective_at_zero),
+        "gap": float(result.gap),
+        "status": result.status,
+        "history": [plain(record) for record in result.history],
+        "plan": plain(vars(plan)) | {"workload": plain(vars(plan.workload))},
+    }
+    return header, arrays
+
+
+def unpack(header: Mapping[str, JSON], arrays: Mapping[str, Array]) -> Result:
+    """Return the result that was packed; errors say what is wrong with the parts."""
+    W, intercept = LowRankMatrix(arrays["U"], arrays["s"], arrays["V"]), arrays.get("intercept")
+    if intercept is not None and intercept.shape != (W.shape[1],):
+        raise ValueError("its arrays do not fit together")
+    parts = (W.U, W.s, W.V) if intercept is None else (W.U, W.s, W.V, intercept)
+    if not all(np.isfinite(part).all() for part in parts):
+        raise ValueError("its arrays must be finite, but hold NaN or infinity")
+    status = header["status"]
+    if status == "max_epochs":  # as it was called before 0.2
+        status = "max_iter"
+    if status not in get_args(Status):
+        raise ValueError(f"it ended in an unknown way, {describe(status)}")
+    names, numbers = ("objective", "gap", "objective_at_zero"), dict[str, float]()
+    for name in names:
+        if type(header[name]) not in (int, float):
+            raise ValueError(f"its {name} is no number")
+        numbers[name] = float(header[name])
+    history, rounds, plan = History(), History(), header["plan"]
+    history.extend(dict(record) for record in header["history"])
+    rounds.extend(dict(record) for record in header.get("rounds", ()))
+    costs = {name: Estimate(**cost) for name, cost in header.get("costs", {}).items()}
+    certificate = header.get("certificate")
+    return Result(
+        W=W,
+        **numbers,
+        status=status,
+        history=history,
+        certificate=None if certificate is None else Certificate(**certificate),
+        plan=Plan(plan["representation"], plan["reason"], costs, Workload(**plan["workload"])),
+        rounds=rounds,
+        intercept=intercept,
+        setup_seconds=float(header.get("setup_seconds", 0.0)),
+    )
 
 
 @dataclass(frozen=True)

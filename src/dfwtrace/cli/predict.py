@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TextIO
 import numpy as np
 from typer import Argument, Option
 
-from dfwtrace import ModelFormatError
+from dfwtrace import ModelFormatError, Result
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import output as ui
 from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, scoring_rows
@@ -29,6 +29,7 @@ from dfwtrace.report import MOST_WORST, Report, TaskName, Worst, counted, number
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
 _TOP = 5
+_OF_RESULT = ("status", "message", "objective", "objective_at_zero", "gap", "relative_gap")
 _FORMATS = (".csv", ".npy", ".parquet")
 _UNKNOWN = "the model does not know the labels of {}, such as {!r}: wrong, and not in the log loss."
 # What makes a spreadsheet take a cell for a formula, also in full width.
@@ -98,10 +99,10 @@ def evaluate(
 
 
 def inspect(
-    file: Annotated[Path, Argument(metavar="FILE", help="A model or checkpoint.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A model, result or checkpoint.")],
     json: Json = False,
 ) -> None:
-    """Print what is in a model or checkpoint file."""
+    """Print what is in a model, result or checkpoint file."""
     kind, output = peek(file), Output(json)
     if kind == "checkpoint":
         found, memory = read_checkpoint(file)
@@ -111,6 +112,11 @@ def inspect(
             found |= {"epochs": int(last["epoch"]), "rank": int(memory["W"].rank)}
             found |= {"objective": float(last["objective"]), "gap": float(last["gap"])}
             found["seconds"] = float(memory["seconds"])
+    elif kind == "result":
+        result = Result.load(file)
+        found = {"shape": list(result.W.shape), "rank": result.W.rank}
+        found |= {"trace_norm": result.W.trace_norm, "epochs": len(result.history)}
+        found |= {name: getattr(result, name) for name in _OF_RESULT}
     else:
         estimator, wanted = load_model(file)
         W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -13,10 +13,8 @@ from dfwtrace._typing import Array
 from dfwtrace.estimators.base import Named, TraceNormEstimator
 from dfwtrace.estimators.cv import TraceNormClassifierCV, TraceNormRegressorCV
 from dfwtrace.estimators.linear import TraceNormClassifier, TraceNormRegressor
-from dfwtrace.files.container import Container, ModelFormatError, read_container, write_container
-from dfwtrace.linalg.lowrank import LowRankMatrix
-from dfwtrace.result import History, Result, Status
-from dfwtrace.tasks.planning import Plan, Workload
+from dfwtrace.files.container import Container, plain, read_container, whole, write_container
+from dfwtrace.result import pack, unpack
 from dfwtrace.validation import describe
 
 # Settings that hold objects of this process, or belong to the fit alone.
@@ -37,13 +35,10 @@ def save(
     if type(estimator) not in _KINDS:  # it might predict differently
         raise TypeError(f"{name} cannot be saved: it must be one of {', '.join(_ESTIMATORS)}.")
     check_is_fitted(estimator)
-    result, plan, known = estimator.result_, estimator.result_.plan, vars(estimator)
-    arrays = {"U": result.W.U, "s": result.W.s, "V": result.W.V}
-    if result.intercept is not None:
-        arrays["intercept"] = result.intercept
+    known, (of_result, arrays) = vars(estimator), pack(estimator.result_)
     arrays |= {key: np.asarray(known[key], np.float64) for key in _OF_SEARCH if key in known}
     names, params = known.get("feature_names_in_"), estimator.get_params(deep=False)
-    settings = _plain({key: value for key, value in params.items() if key not in _LEFT_OUT})
+    settings = plain({key: value for key, value in params.items() if key not in _LEFT_OUT})
     if np.ndim(params.get("radii")):
         settings["radii"] = [float(radius) for radius in params["radii"]]
     header = {
@@ -55,12 +50,7 @@ def save(
         "classes": _pack_labels(known["classes_"]) if is_classifier(estimator) else None,
         "one_target": bool(known.get("_one_target", False)),
         "radius": float(estimator.radius_),
-        "objective": float(result.objective),
-        "objective_at_zero": float(result.objective_at_zero),
-        "gap": float(result.gap),
-        "status": result.status,
-        "history": [_plain(record) for record in result.history],
-        "plan": _plain(vars(plan)) | {"workload": _plain(vars(plan.workload))},
+        **of_result,
     }
     write_container(path, "model", header, arrays)
 
@@ -91,7 +81,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Examples
     --------
     >>> import tempfile, pathlib, numpy as np, dfwtrace as dt
-    >>> X, y, _ = dt.datasets.make_multiclass(n=100, d=8, m=4, rank=2, seed=0)
+    >>> X, y, _ = dt.datasets.make_multiclass(n=100, d=8, m=4, rank=2, random_state=0)
     >>> model = dt.TraceNormClassifier(radius=10.0).fit(X, y)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "model.safetensors"
@@ -101,11 +91,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     container = read_container(path, "model")
-    try:
+    with whole(path, "model"):
         return _restore(container)
-    except Exception as error:  # whatever can be wrong in a file that others may have made
-        why = f"no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
-        raise ModelFormatError(f"{os.fspath(path)} is not a whole model: {why}.") from error
 
 
 def _restore(container: Container) -> TraceNormEstimator:
@@ -118,12 +105,12 @@ def _restore(container: Container) -> TraceNormEstimator:
     if not isinstance(settings, dict) or not allowed >= settings.keys():
         raise ValueError("its settings are not those of its estimator")
     estimator: TraceNormEstimator = kind(**settings)
-    W, intercept = LowRankMatrix(arrays["U"], arrays["s"], arrays["V"]), arrays.get("intercept")
-    d, m = W.shape
-    if header["n_features"] != d or (intercept is not None and intercept.shape != (m,)):
+    result, radius = unpack(header, arrays), header["radius"]
+    d, m = result.W.shape
+    if header["n_features"] != d:
         raise ValueError("its arrays do not fit together")
-    if not all(np.isfinite(arrays[name]).all() for name in arrays if name not in _OF_SEARCH):
-        raise ValueError("its arrays must be finite, but hold NaN or infinity")
+    if type(radius) not in (int, float):
+        raise ValueError("its radius is no number")
     names = header["feature_names"]
     if names is not None:
         if not isinstance(names, list) or len(names) != d or {type(n) for n in names} != {str}:
@@ -135,28 +122,9 @@ def _restore(container: Container) -> TraceNormEstimator:
         estimator._one_target = header["one_target"] is True
         if estimator._one_target and m != 1:
             raise ValueError(f"it has {m} targets, but its header says one")
-    if header["status"] not in get_args(Status):
-        raise ValueError(f"it ended in an unknown way, {describe(header['status'])}")
-    history, plan = History(), header["plan"]
-    history.extend(dict(record) for record in header["history"])
-    numbers = [header[name] for name in ("objective", "gap", "objective_at_zero", "radius")]
-    if not {type(number) for number in numbers} <= {int, float}:
-        raise ValueError("its objective, gap or radius is no number")
-    objective, gap, at_zero, radius = map(float, numbers)
-    chosen = Plan(plan["representation"], plan["reason"], {}, Workload(**plan["workload"]))
-    rest = at_zero, None, chosen, History(), intercept
-    estimator._keep(Result(W, objective, gap, header["status"], history, *rest), radius)
+    estimator._keep(result, float(radius))
     estimator.__dict__.update({name: arrays[name] for name in _OF_SEARCH if name in arrays})
     return estimator
-
-
-def _plain(named: Named) -> Named:
-    """The numbers and strings among some values, as JSON has them."""
-    return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in named.items()
-        if isinstance(value, bool | int | float | str | np.generic | None)
-    }
 
 
 def _pack_labels(classes: Array) -> Named:

@@ -1,9 +1,9 @@
-"""The file format of models and checkpoints: named arrays and a JSON header.
+"""The file format of models, results and checkpoints: named arrays and a JSON header.
 
 A container is a safetensors file, so any reader of that format opens it. Its metadata are
 
-- ``format`` ("dfwtrace"), ``kind`` ("model" or "checkpoint"), ``format_version`` (a number for each
-  kind) and ``written_by`` (the version of dfwtrace);
+- ``format`` ("dfwtrace"), ``kind`` ("model", "result" or "checkpoint"), ``format_version`` (a
+  number for each kind) and ``written_by`` (the version of dfwtrace);
 - ``header``: strict JSON. The floats that JSON lacks are ``{"$float": "nan"}``, ``"inf"`` or
   ``"-inf"``; keys of the header that start with ``$`` have one ``$`` more in the file;
 - ``checksum``: BLAKE2b of the kind, the header, and every array's name, dtype, shape and bytes.
@@ -31,10 +31,11 @@ from dfwtrace.files.atomic import atomic_write
 #: None, bool, int, float, str, or a list or a dict (with str keys) of them.
 JSON: TypeAlias = Any
 #: The number of each kind's format, raised when a version can no longer read the one before.
-FORMAT_VERSIONS = {"model": 1, "checkpoint": 2}
+FORMAT_VERSIONS = {"model": 1, "result": 1, "checkpoint": 2}
 #: The safetensors code of each dtype that a container holds.
 DTYPES = {"float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "uint64": "U64"}
 DTYPES |= {"uint8": "U8", "bool": "BOOL"}
+_READERS = {"model": "dfwtrace.load", "result": "dfwtrace.Result.load"}
 _METADATA = {"format", "format_version", "kind", "written_by", "header", "checksum"}
 _LONGEST_HEADER = 50_000_000  # safetensors allows twice as many bytes, and escapes quotes
 _NOT_IN_JSON = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -131,8 +132,28 @@ def _opened(name: str, asked: str | None) -> Iterator[tuple[Any, dict[str, str]]
         if metadata.keys() != _METADATA:
             raise _damaged(name, "its metadata are not complete")
         if asked not in (None, kind):
-            raise ModelFormatError(f"{name} holds a {kind}, not a {asked}.")
+            reader = f": {_READERS[kind]} reads it" if kind in _READERS else ""
+            raise ModelFormatError(f"{name} holds a {kind}, not a {asked}{reader}.")
         yield file, metadata
+
+
+@contextmanager
+def whole(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Turn whatever can be wrong in the content, which others may have made, into a sentence."""
+    try:
+        yield
+    except Exception as error:
+        why = f"no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
+        raise ModelFormatError(f"{os.fspath(path)} is not a whole {kind}: {why}.") from error
+
+
+def plain(named: Mapping[str, object]) -> dict[str, JSON]:
+    """Return the numbers and strings among some values, as JSON has them."""
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in named.items()
+        if isinstance(value, bool | int | float | str | np.generic | None)
+    }
 
 
 def _checksum(kind: str, header: str, arrays: Mapping[str, Array]) -> str:
