@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -12,8 +13,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dfwtrace._typing import Array, Data, FloatArray, Matrix
-from dfwtrace.data.shards import ArrayRows, Facts, Shard, random_folds
+from dfwtrace._typing import Data, FloatArray
+from dfwtrace.data.shards import ArrayRows, Facts, Folds
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
 from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
@@ -21,6 +22,7 @@ from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
 from dfwtrace.solvers.problem import Problem
 from dfwtrace.solvers.runner import Callback, Runner
+from dfwtrace.solvers.search import Grid, Interrupted, Score, Search
 from dfwtrace.solvers.solver import Solver, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
 from dfwtrace.tasks.features.scores import Objective, ScoresTask, as_task
@@ -43,6 +45,10 @@ _Names: TypeAlias = str | Sequence[str] | None
 _Given: TypeAlias = tuple[Data, Data, _Names, _Names, Data]  # X, y, features, label, sample_weight
 
 
+# Of radius="auto": the epochs and tolerance of a fit, the ratio of neighbours, how many radii that
+# do worse end the search, and up to how many rows each fold is left out in turn.
+_EPOCHS, _TOL, _RATIO, _PATIENCE, _FEW_ROWS = 10, 1e-3, 3.0, 2, 1000
+
 _FORMER = {"epochs": "max_iter", "seed": "random_state"}
 _FORMER |= {"intercept": "fit_intercept", "progress": "verbose"}
 
@@ -53,7 +59,7 @@ def solve(
     X: Data,
     y: Data = None,
     *,
-    radius: float,
+    radius: float | str,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
     sample_weight: Data = None,
@@ -83,8 +89,10 @@ def solve(
         Features. float32 and float64 are kept as they come; sums are float64.
     y : array, optional
         Targets: of shape (n, m) for `LeastSquares`, class labels from 0 for `Multinomial`.
-    radius : float
-        μ, the bound of the trace norm.
+    radius : float or "auto"
+        μ, the bound of the trace norm. "auto" tries radii from F(0)/σ₁(∇F(0)) on, each three times
+        the one before, with ten epochs each, and takes the one with the least loss on rows left
+        out: a fifth of them, or each fifth in turn up to 1000 rows. ``result.search`` has them.
     features : str or list of str, optional
         Where X is a DataFrame: its column of features, an array of numbers or a vector of
         `pyspark.ml`, or the list of its numeric columns; "features" by default.
@@ -145,8 +153,9 @@ def solve(
     ('optimal', True)
     """
     began = time.perf_counter()
-    radius, seed = check_positive("radius", radius), check_seed(random_state)
-    task = as_task(task)
+    automatic = isinstance(radius, str) and radius == "auto"
+    bound = math.nan if automatic else check_positive("radius", radius)
+    seed, task = check_seed(random_state), as_task(task)
     method = resolve(solver, lmo, step, task.log_factor)
     max_iter = _check_max_iter(max_iter, method)
     tol = method.default_tol if tol is None else tol
@@ -157,20 +166,57 @@ def solve(
     data = X, y, features, label, sample_weight
     problem = _problem(task, data, method, max_iter, representation, engine, fit_intercept)
     _check_methods(problem, method, criteria.tol, "; solver='dfw' without tol does not")
+    folds = None
+    if automatic:
+        _check_methods(problem, resolve("accelerated"), None, "; a radius that is given does not")
+        folds = Folds(min(5, max(2, problem.rows.facts.n_rows)), seed, np.zeros(0))
+    W, search = _check_start(start, problem.shape, bound), None
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
-    with single_threaded_blas():
-        W = _check_start(start, problem.shape, radius)
-        with closing(problem.start(digest=saving is not None)):
-            runner = Runner(
-                problem,
-                method,
-                criteria,
-                callback=callback,
-                verbose=verbose,
-                checkpoint=saving,
-                began=began,
-            )
-            return runner.run(radius, W, seed)
+    with (
+        single_threaded_blas(),
+        closing(problem.start(digest=saving is not None, folds=folds)),
+    ):
+        if automatic:
+            try:
+                bound, near, search = _find_radius(problem, max_time, verbose, began, seed)
+            except Interrupted as ended:
+                return ended.result
+            W = near if W.rank == 0 else W * min(1.0, bound / W.trace_norm)
+        runner = Runner(
+            problem,
+            method,
+            criteria,
+            callback=callback,
+            verbose=verbose,
+            checkpoint=saving,
+            began=began,
+        )
+        return replace(runner.run(bound, W, seed), search=search)
+
+
+def _find_radius(
+    problem: Problem, max_time: float | None, verbose: bool | int | None, began: float, seed: int
+) -> tuple[float, LowRankMatrix, Path]:
+    """The radius with the least loss on rows left out, a W near its solution, and what was tried.
+
+    Fits of ten epochs are enough to tell the radii apart; shorter ones are not, since a W on its
+    way to a radius that is too large passes by good ones (docs/estimators.md has measurements).
+    """
+    method, criteria = resolve("accelerated"), StoppingCriteria(_EPOCHS, _TOL, max_time)
+
+    def run(problem: Problem, radius: float, W: LowRankMatrix, title: str) -> Result:
+        bar = {"verbose": verbose, "title": title}
+        return Runner(problem, method, criteria, began=began, **bar).run(radius, W, seed)  # type: ignore[arg-type]
+
+    n_rows, scale = problem.rows.facts.n_rows, problem.radius_scale()
+    folds = range(0 if n_rows < 2 else min(5, n_rows) if n_rows <= _FEW_ROWS else 1)
+    grid = Grid([scale], _RATIO, _PATIENCE) if 0.0 < scale < math.inf else Grid([1.0])
+    search = Search(problem, folds, run).over(grid)
+    problem.without(None)
+    found = search.path([])
+    if not found.fold_results:  # one row teaches nothing of the radius
+        return search.trials[0].radius, LowRankMatrix.zeros(problem.shape), found
+    return float(found.radii[found.best]), found.fold_results[0][found.best].W, found
 
 
 @renamed(epochs="max_iter")
@@ -233,8 +279,9 @@ def path(
     X: Data,
     y: Data = None,
     *,
-    radii: Sequence[float] | FloatArray,
+    radii: int | Sequence[float] | FloatArray = 10,
     cv: int | Sequence[int] | None = None,
+    scoring: Score | None = None,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
     sample_weight: Data = None,
@@ -258,11 +305,16 @@ def path(
         What F is.
     X, y : array, sparse matrix or Spark DataFrame, and array, optional
         Features and targets, as for `solve`.
-    radii : sequence of float
-        Bounds of the trace norm, in any order.
+    radii : int or sequence of float, default=10
+        Bounds of the trace norm, in any order; or the number of radii on a grid in units of the
+        data. With `cv` such a grid grows while its best radius is at an end, and is left early once
+        larger radii only do worse.
     cv : int or array of shape (n,), optional
         Also validate each radius on this number of random folds of the rows, or on given ones: the
         number of each row's fold, from 0; all runs learn from rows with a negative number.
+    scoring : callable, optional
+        Called as ``scoring(fold, result)`` with a fit without that fold's rows; a score, of which
+        the highest is best. Minus the validation loss by default.
     features, label, sample_weight : str, list of str or array, optional
         Columns of a DataFrame, or an array of weights, as for `solve`.
     fit_intercept : bool, default=False
@@ -295,62 +347,28 @@ def path(
     >>> path.radii[path.best]
     np.float64(1.0)
     """
-    several = np.iterable(radii) and not isinstance(radii, str | bytes)
-    checked = np.array([check_positive("radii", radius) for radius in radii] if several else [])
-    if checked.size == 0:
-        raise ValueError(f"radii must be a list of positive numbers, got {describe(radii)}.")
     seed, task, method = check_seed(random_state), as_task(task), resolve("accelerated")
+    given = _check_radii(radii)
     max_iter = _check_max_iter(max_iter, method)
     criteria = StoppingCriteria(max_iter, tol, max_time)
+    if scoring is not None and (cv is None or not callable(scoring)):
+        raise TypeError(f"scoring must be callable, and needs cv, got {describe(scoring)}.")
     data = X, y, features, label, sample_weight
     problem = _problem(task, data, method, max_iter, representation, engine, fit_intercept)
     _check_methods(problem, method, criteria.tol)
-    cut = None if cv is None else _check_folds(cv, seed, problem)
+    folds = None if cv is None else _check_folds(cv, seed, problem)
 
-    def along(problem: Problem) -> list[Result]:
-        results, W = dict[int, Result](), LowRankMatrix.zeros(problem.shape)
-        for number in np.argsort(checked, kind="stable"):
-            runner = Runner(problem, method, criteria, verbose=verbose)
-            result = runner.run(float(checked[number]), W, seed)
-            if result.status == "interrupted":  # Ctrl-C ends the path, not one of its runs
-                raise KeyboardInterrupt
-            results[int(number)], W = result, result.W
-        return [results[number] for number in range(len(checked))]
+    def run(problem: Problem, radius: float, W: LowRankMatrix, title: str) -> Result:
+        return Runner(problem, method, criteria, verbose=verbose, title=title).run(radius, W, seed)
 
-    with single_threaded_blas():
-        if cut is None:
-            with closing(problem.start()):
-                return Path(checked, along(problem))
-        without, mean_losses = _folds(problem, cut)
-        runs = []
-        for fold in (None, *range(cut[0])):
-            with closing(without(fold)) as part:
-                runs.append(along(part))
-        losses = [mean_losses(fold, results) for fold, results in enumerate(runs[1:])]
-        return Path(checked, runs[0], np.column_stack(losses), runs[1:])
-
-
-def scale_of_radii(
-    task: object,
-    X: Data,
-    y: Data = None,
-    *,
-    features: str | Sequence[str] | None = None,
-    label: str | Sequence[str] | None = None,
-    sample_weight: Data = None,
-    fit_intercept: bool = False,
-    representation: str = "auto",
-    engine: Engine | None = None,
-) -> float:
-    """F(0)/σ₁(∇F(0)): no W of a smaller trace norm has F(W) = 0; zero where W = 0 is optimal."""
-    task, method = as_task(task), resolve("accelerated")
-    data = X, y, features, label, sample_weight
-    problem = _problem(task, data, method, 0, representation, engine, fit_intercept)
-    _check_methods(problem, method, None)
-    with single_threaded_blas(), closing(problem.start()):
-        runner = Runner(problem, method, StoppingCriteria(0, method.default_tol), verbose=False)
-        at_zero = runner.run(1.0, LowRankMatrix.zeros(problem.shape), seed=0)
-    return at_zero.objective / at_zero.gap if at_zero.gap > 0.0 else 0.0
+    with single_threaded_blas(), closing(problem.start(folds=folds)):
+        if isinstance(given, list):
+            grid = Grid(given)
+        else:
+            grid = Grid.around(problem.radius_scale(), given, grows=folds is not None)
+        search = Search(problem, range(folds.n_folds if folds else 0), run, scoring).over(grid)
+        found = search.path(search.refit())
+    return _in_order(found, given) if isinstance(given, list) else found
 
 
 def _check_max_iter(max_iter: int | None, solver: Solver) -> int:
@@ -443,13 +461,39 @@ def _check_start(start: object, shape: tuple[int, int], radius: float) -> LowRan
     finite = all(np.isfinite(factor).all() for factor in (start.U, start.s, start.V))
     if start.shape != shape or not finite:
         raise ValueError(f"start must be finite and of shape {shape}, got {describe(start)}.")
-    if start.trace_norm > radius * (1.0 + 1e-9):
+    if start.trace_norm > radius * (1.0 + 1e-9):  # never, where it is to be found
         raise ValueError(f"start must have a trace norm of at most radius, got {start.trace_norm}.")
     return start.compress()
 
 
-def _check_folds(cv: Data, seed: int, problem: Problem) -> tuple[int, int, FloatArray]:
-    """The number of folds, a seed to draw them, and each row's fold, or nothing if at random."""
+def _check_radii(radii: object) -> int | list[float]:
+    """The number of radii to find, or the radii as given."""
+    if isinstance(radii, int | np.integer):
+        return check_count("radii", radii, 1)
+    several = np.iterable(radii) and not isinstance(radii, str | bytes)
+    checked = [check_positive("radii", radius) for radius in radii] if several else []  # type: ignore[attr-defined]
+    if not checked:
+        raise ValueError(
+            f"radii must be a list of positive numbers, or how many to try, got {describe(radii)}."
+        )
+    return checked
+
+
+def _in_order(found: Path, given: list[float]) -> Path:
+    """The path in the order in which the radii were given."""
+    order = np.argsort(np.argsort(given, kind="stable"), kind="stable")
+    losses, scores = found.validation, found.scores
+    return Path(
+        found.radii[order],
+        [found.results[k] for k in order],
+        None if losses is None else losses[order],
+        [[results[k] for k in order] for results in found.fold_results],
+        None if scores is None else scores[order],
+    )
+
+
+def _check_folds(cv: Data, seed: int, problem: Problem) -> Folds:
+    """How the rows are cut: at random into a number of folds, or as given."""
     n_rows, given = problem.rows.facts.n_rows, np.asarray(cv)
     if given.ndim == 0:
         n_folds, given = check_count("cv", cv, 2), np.zeros(0)
@@ -464,40 +508,4 @@ def _check_folds(cv: Data, seed: int, problem: Problem) -> tuple[int, int, Float
                 f"cv must be the number of each of the {n_rows} rows' fold, from 0 without "
                 f"gaps, got {describe(cv)} of shape {given.shape}."
             )
-    if not isinstance(problem.rows, ArrayRows) and not problem.task.supports("summarise_folds"):
-        raise TypeError("cv of a DataFrame needs a task in gram form, such as LeastSquares().")
-    return n_folds, seed, given.astype(np.float64)
-
-
-def _folds(
-    problem: Problem, cut: tuple[int, int, FloatArray]
-) -> tuple[Callable[[int | None], Problem], Callable[[int, list[Result]], list[float]]]:
-    """The problem without a fold's rows, with workers, and solutions' mean losses on those rows."""
-    rows, task, (n_folds, seed, fold_of) = problem.rows, problem.task, cut
-    if task.supports("summarise_folds"):  # statistics of the folds add up to those of all rows
-        sums, shard_rows = problem.fold_sums(*cut)
-        return (
-            lambda fold: problem.summed(sums.summary(fold), shard_rows),
-            lambda fold, results: [sums.mean_loss(fold, r.W, r.intercept) for r in results],
-        )
-    if not fold_of.size:
-        fold_of = random_folds(Shard(0, rows.X, rows.y), n_folds, seed)
-
-    def part(chosen: Array) -> tuple[Matrix, Array | None]:
-        kept = np.flatnonzero(chosen)
-        return rows.X[kept], None if rows.y is None else rows.y[kept]
-
-    def without(fold: int | None) -> Problem:
-        if fold is None:
-            return problem.start()
-        X, y = part(fold_of != fold)
-        facts = replace(rows.facts, n_rows=X.shape[0])
-        return replace(problem, rows=ArrayRows(X, y, facts)).start()
-
-    def mean_losses(fold: int, results: list[Result]) -> list[float]:
-        shard = Shard(0, *part(fold_of == fold))
-        weight = float(shard.targets[:, 0].sum() if task.weighted else shard.n_rows) or 1.0
-        at = [(r.W,) if r.intercept is None else (r.W, r.intercept) for r in results]
-        return [task.loss(task.stats(shard, *point)) / weight for point in at]
-
-    return without, mean_losses
+    return Folds(n_folds, seed, given.astype(np.float64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from dfwtrace.validation import describe
 Status = Literal["optimal", "max_iter", "max_time", "stalled", "stopped", "interrupted"]
 Record = dict[str, Any]
 _KIND = "result"  # of a file
+_ACTIVE = 0.99  # share of the radius that W's trace norm has, at least, where the bound is active
 
 
 class History(list[Record]):
@@ -92,6 +94,10 @@ class Result:
         b of the scores XW + 1bᵀ, if one was asked for.
     setup_seconds : float
         From the call to the first epoch; the history's seconds include them.
+    radius : float
+        The bound of the trace norm; NaN in files of versions before 0.2.
+    search : Path or None
+        The radii that ``radius="auto"`` tried, and their validation losses.
 
     Examples
     --------
@@ -116,11 +122,20 @@ class Result:
     rounds: History
     intercept: FloatArray | None = None
     setup_seconds: float = 0.0
+    radius: float = math.nan
+    search: Path | None = field(default=None, repr=False)
+
+    @property
+    def is_bound_active(self) -> bool:
+        """Whether the bound holds W back, so that a larger radius would give another W."""
+        return self.W.trace_norm >= _ACTIVE * self.radius
 
     @property
     def message(self) -> str:
         """One sentence on how the run ended."""
         reached = f"a relative gap of {self.relative_gap:.2g}"
+        if math.isnan(self.gap):  # it ended before a gap was certified
+            reached = "no certified gap"
         if self.status == "optimal":
             return f"Optimal: {reached} is certified."
         if self.status == "stalled":
@@ -203,6 +218,7 @@ def pack(result: Result) -> tuple[dict[str, JSON], dict[str, Array]]:
         "objective": float(result.objective),
         "objective_at_zero": float(result.objective_at_zero),
         "gap": float(result.gap),
+        "radius": None if math.isnan(result.radius) else float(result.radius),
         "status": result.status,
         "history": [plain(record) for record in result.history],
         "plan": plain(vars(plan)) | {"workload": plain(vars(plan.workload))},
@@ -223,11 +239,12 @@ def unpack(header: Mapping[str, JSON], arrays: Mapping[str, Array]) -> Result:
         status = "max_iter"
     if status not in get_args(Status):
         raise ValueError(f"it ended in an unknown way, {describe(status)}")
-    names, numbers = ("objective", "gap", "objective_at_zero"), dict[str, float]()
-    for name in names:
+    for name in ("objective", "gap", "objective_at_zero"):
         if type(header[name]) not in (int, float):
             raise ValueError(f"its {name} is no number")
-        numbers[name] = float(header[name])
+    radius = math.nan if header.get("radius") is None else header["radius"]
+    if type(radius) not in (int, float):
+        raise ValueError("its radius is no number")
     history, rounds, plan = History(), History(), header["plan"]
     history.extend(dict(record) for record in header["history"])
     rounds.extend(dict(record) for record in header.get("rounds", ()))
@@ -235,7 +252,9 @@ def unpack(header: Mapping[str, JSON], arrays: Mapping[str, Array]) -> Result:
     certificate = header.get("certificate")
     return Result(
         W=W,
-        **numbers,
+        objective=float(header["objective"]),
+        gap=float(header["gap"]),
+        objective_at_zero=float(header["objective_at_zero"]),
         status=status,
         history=history,
         certificate=None if certificate is None else Certificate(**certificate),
@@ -243,6 +262,7 @@ def unpack(header: Mapping[str, JSON], arrays: Mapping[str, Array]) -> Result:
         rounds=rounds,
         intercept=intercept,
         setup_seconds=float(header.get("setup_seconds", 0.0)),
+        radius=float(radius),
     )
 
 
@@ -253,26 +273,50 @@ class Path:
     Attributes
     ----------
     radii : array
-        As given.
+        As given, or from the smallest to the largest if they were found.
     results : list of Result
-        One for each radius.
+        One for each radius; none where only the best was fitted to all rows.
     validation : array of shape (radii, folds), or None
         Mean loss of a row that the run had not seen, if folds were asked for.
     fold_results : list of lists of Result
         For each fold the results without its rows, in the order of the radii.
+    scores : array of shape (radii, folds), or None
+        Scores by which the best radius was chosen, if not by the validation losses.
     """
 
     radii: FloatArray
     results: list[Result]
     validation: FloatArray | None = None
     fold_results: list[list[Result]] = field(default_factory=list, repr=False)
+    scores: FloatArray | None = None
 
     @property
     def best(self) -> int:
-        """Index of the radius with the least mean validation loss."""
+        """Index of the radius with the best mean score, or with the least mean validation loss."""
         if self.validation is None:
-            raise ValueError("best needs validation losses: ask for folds.")
-        return int(np.argmin(self.validation.mean(axis=1)))
+            raise ValueError("best needs validation losses: ask for folds with cv.")
+        scores = -self.validation if self.scores is None else self.scores
+        # A radius whose score is NaN is never the best.
+        return int(np.argmax(np.nan_to_num(scores.mean(axis=1), nan=-np.inf)))
+
+    @property
+    def warning(self) -> str | None:
+        """One sentence if the best radius is at an end, where others may be better; else None."""
+        if self.validation is None or len(self.radii) < 2:
+            return None
+        best, count = self.radii[self.best], len(self.radii)
+        if best == self.radii.min():
+            return (
+                f"The best radius, {best:.3g}, is the smallest of the {count} tried: smaller ones "
+                "may do better, or there is little to learn from these features."
+            )
+        active = [results[self.best].is_bound_active for results in self.fold_results]
+        if best == self.radii.max() and any(active):
+            return (
+                f"The best radius, {best:.3g}, is the largest of the {count} tried: larger ones "
+                "may do better."
+            )
+        return None
 
     def __repr__(self) -> str:
         return f"Path({len(self.radii)} radii from {self.radii.min():g} to {self.radii.max():g})"

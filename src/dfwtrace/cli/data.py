@@ -143,8 +143,6 @@ def fit_frame(
             with suppress(TypeError, ValueError):
                 y = y.astype(np.float64)
         task = judge(y, task, choice.targets)[0]
-        why = "cross-validation of a classification does not run on Spark"
-        require(task == "regression" or "radius" in how, f"--radius is missing: {why}.")
         for name in [] if dtype is None else choice.features:
             kind = "float" if dtype == "float32" else "double"
             held = frame.schema[name].dataType.simpleString()

@@ -7,7 +7,6 @@ import warnings
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
-from itertools import count, repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,13 +27,16 @@ from dfwtrace.data.files import array_name, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.report import counted, number, require_report, write_report
-from dfwtrace.solvers.runner import titles
 from dfwtrace.solvers.solver import StoppingCriteria, resolve
 from dfwtrace.tasks.planning import Workload, free_memory, size_text
 from dfwtrace.validation import check_count, check_positive
 
 Forms = Literal["auto", "gram", "implicit", "dense", "factored"]
 Floats = Literal["float32", "float64"] | None
+Radius = Annotated[
+    str | None,
+    Option(metavar="NUMBER|auto", help="Trace norm, or a quick choice; else cross-validation."),
+]
 Radii = Annotated[str | None, Option(metavar="COUNT|LIST", help="To try: 10 (default), or 1,3,9.")]
 Cv = Annotated[int, Option(min=2, help="Folds of the cross-validation.")]
 SolverName = Annotated[Literal["accelerated", "dfw"], Option(help="dfw is the paper's.")]
@@ -64,7 +66,7 @@ def fit(
     features: Features = None,
     weight: Weight = None,
     task: Task = "auto",
-    radius: Annotated[float | None, Option(help="Trace norm; else cross-validation.")] = None,
+    radius: Radius = None,
     radii: Radii = None,
     cv: Cv = 5,
     solver: SolverName = "accelerated",
@@ -145,7 +147,7 @@ def fit(
         tol=tol,
         engine=place,
         source=source,
-        path=model.path_ if "radii" in given else None,
+        path=model.path_ if "radii" in given else result.search,
         where=[("Solver", "this process"), (counted(work.n_shards, "shard"), ran)],
         scores={f"{of} {name}": value for name, value in found.values.items()},
         worst=found.worst,
@@ -220,7 +222,7 @@ def path(
     output.finish(facts, ui.SHORT if short else ui.DONE)
 
 
-def settings_of(radius: float | None, radii: str | None, cv: int, given: Given) -> Given:
+def settings_of(radius: str | None, radii: str | None, cv: int, given: Given) -> Given:
     """Return an estimator's parameters, checked."""
     solver, max_time, text = given["solver"], given["max_time"], radii or _RADII
     with suppress(TypeError, ValueError):  # else it is the name of a rule, or none
@@ -228,13 +230,11 @@ def settings_of(radius: float | None, radii: str | None, cv: int, given: Given) 
     with ui.refusing():
         resolve(solver, given["lmo"], given["step"])
         StoppingCriteria(1, given["tol"], max_time)
-        if radius is not None:
-            check_positive("radius", radius)
     if given["tol"] is None and solver != "dfw":
         given["tol"] = _TOL
     if radius is not None:
         require(radii is None, "--radius and --radii exclude each other: one radius, or many.")
-        return {"radius": radius, **given}
+        return {"radius": "auto" if radius == "auto" else _number(radius), **given}
     alone = {"--max-time": max_time, "--checkpoint": given["checkpoint"]}
     for option, wrong in {"--solver dfw": solver == "dfw", **alone}.items():
         require(not wrong, f"{option} needs --radius: it does not go with cross-validation.")
@@ -248,6 +248,14 @@ def settings_of(radius: float | None, radii: str | None, cv: int, given: Given) 
     return {"radii": many, "cv": cv} | {k: given[k] for k in given if k not in _SINGLE}
 
 
+def _number(radius: str) -> float:
+    try:
+        return check_positive("radius", float(radius))
+    except ValueError as error:
+        what = "--radius must be a finite number above zero, or auto"
+        raise CommandError(f"{what}, got {radius!r}.") from error
+
+
 def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:
     """Fit an estimator, and show how; return after Ctrl-C too, if there is a model to save."""
     kind, given = "TraceNormClassifier", dict(given)
@@ -255,26 +263,32 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
         kind, weights = "TraceNormRegressor", given.pop("class_weight", None)
         require(weights is None, "--class-weight belongs to classification.")
     if "radius" in given:
-        output.say(f"{task.capitalize()} with radius {given['radius']:g}.")
-        titles.set(repeat("dfwtrace"))
+        radius = given["radius"]
+        how = (
+            "; the radius is chosen by short fits"
+            if radius == "auto"
+            else f" with radius {radius:g}"
+        )
+        output.say(f"{task.capitalize()}{how}.")
     else:
         kind, radii, folds = f"{kind}CV", given["radii"], given["cv"]
         n = radii if isinstance(radii, int) else len(radii)
         over = f"{n} radii in {folds} folds; --radius sets one"
         output.say(f"{task.capitalize()}; cross-validating over {over}.")
-        titles.set(f"run {k} of {n * (1 + folds)}" for k in count(1))
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
     estimator = getattr(dt, kind)(**given, verbose=int(show))
     with ui.refusing(), warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        estimator.fit(*rows, **more)
+        try:
+            estimator.fit(*rows, **more)
+        except KeyboardInterrupt:
+            if "result_" not in vars(estimator):
+                raise
     # How a fit ended is in its result, and the other two are for programmers.
     left_out = (ConvergenceWarning, DeprecationWarning, FutureWarning)
     for warning in heard:
         if not issubclass(warning.category, left_out):
             output.warn(" ".join(str(warning.message).split()))
-    if estimator.status_ == "interrupted" and not estimator.n_iter_:
-        raise KeyboardInterrupt
     return estimator.set_params(verbose=0)
 
 

@@ -140,6 +140,20 @@ def default_shards(n_bytes: int) -> int:
     return 8 if n_bytes >= _BYTES_WORTH_SHARDS else 1
 
 
+class Folds(NamedTuple):
+    """How rows are cut for validation: into folds that are drawn, or into those of `of_rows`."""
+
+    n_folds: int
+    seed: int
+    of_rows: FloatArray  # each row's fold, negative for rows of none; empty if they are drawn
+
+    def of(self, shard: Shard, before: int) -> Array:
+        """The folds of a shard's rows, of which there are `before` in the shards before it."""
+        if self.of_rows.size:
+            return self.of_rows[before : before + shard.n_rows]
+        return random_folds(shard, self.n_folds, self.seed, before)
+
+
 def random_folds(shard: Shard, n_folds: int, seed: int, before: int = 0) -> Array:
     """The fold of every row: at random, with sizes that differ by one at most.
 

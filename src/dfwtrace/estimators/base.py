@@ -41,8 +41,8 @@ Fit = TypeVar("Fit")
 Named: TypeAlias = dict[str, Any]
 #: Called after an epoch with what makes the attributes of a fit that ended there, on demand.
 EpochEnded: TypeAlias = Callable[[Callable[[], Named | None]], bool]
-#: Takes X, y and further arguments of `dfwtrace.solve`; returns the result and its radius.
-Find: TypeAlias = Callable[[Data, Data, Named, EpochEnded | None], tuple[Result, float]]
+#: Takes X, y and further arguments of `dfwtrace.solve`.
+Find: TypeAlias = Callable[[Data, Data, Named, EpochEnded | None], Result]
 
 try:
     from sklearn.callback import CallbackSupportMixin
@@ -59,6 +59,15 @@ except ImportError:  # scikit-learn before 1.9
         """Stand for scikit-learn's decorator."""
         return fit
 
+
+# What to do about a fit that ended short of its tolerance, by its status.
+_ADVICE = {
+    "max_iter": "Raise max_iter or tol, or scale the features.",
+    "max_time": "Raise max_time or tol, or scale the features.",
+    "stalled": "Raise tol, or scale the features.",
+}
+_LITTLE = 0.9  # a fit whose objective is at least this share of F(0) explains little
+_FEW_ROWS = 10  # too few to choose a radius by
 
 # What several estimators document alike: it takes the place of the key in their docstrings.
 _SHARED_DOCS = {
@@ -172,26 +181,46 @@ class TraceNormEstimator(
             before = dict(vars(self))
             try:
                 X, y, data = self._read(X, y, sample_weight)
-                result, radius = find(X, y, {"features": features, **data}, epoch_ended)
-                self._keep(result, radius)
+                result = find(X, y, {"features": features, **data}, epoch_ended)
+                if result.status == "interrupted" and not result.history:
+                    raise KeyboardInterrupt  # there is nothing to keep
+                self._keep(result)
             except BaseException:
                 self.__dict__.clear()
                 self.__dict__.update(before)
                 raise
-            # User-requested stops do not warn.
-            if result.status not in ("optimal", "stopped") and self.tol is not None:
-                warnings.warn(
-                    f"{result.message} Raise max_iter or tol, or scale the features.",
-                    ConvergenceWarning,
-                    stacklevel=3 + HAS_CALLBACKS,
-                )
+            if result.status == "interrupted":  # with the best model so far set
+                raise KeyboardInterrupt
+            for category, sentence in self._concerns(result):
+                warnings.warn(sentence, category, stacklevel=3 + HAS_CALLBACKS)
 
-    def _keep(self, result: Result, radius: float) -> None:
+    def _concerns(self, result: Result) -> Iterator[tuple[type[Warning], str]]:
+        """What a user should know of a fit that has ended by itself."""
+        if result.status in _ADVICE and self.tol is not None:  # user-requested stops do not warn
+            yield ConvergenceWarning, f"{result.message} {_ADVICE[result.status]}"
+        search, n_rows = vars(self).get("path_", result.search), result.plan.workload.n
+        if search is not None and search.warning is not None:
+            yield UserWarning, search.warning
+        elif search is not None and n_rows < _FEW_ROWS:
+            yield UserWarning, f"The radius was chosen by {n_rows} rows only, which is a guess."
+        before, now, radius = result.objective_at_zero, result.objective, result.radius
+        if result.is_bound_active and now >= _LITTLE * before > 0.0:
+            share = f"the objective is still {now / before:.0%} of its value at W = 0"
+            if search is not None:
+                at_best = f"At the radius that did best on rows left out, {radius:.3g}, {share}"
+                yield UserWarning, f"{at_best}: the features explain little."
+                return
+            # F at the best W is convex in the radius, so half of F(0) takes this much at least.
+            least = f", or at least {0.5 * radius * before / (before - now):.2g}" * (now < before)
+            small = f"radius {radius:g} is so small that the model explains little: {share}"
+            yield UserWarning, f"{small}; try radius='auto'{least}."
+
+    def _keep(self, result: Result) -> None:
         """Set the attributes that a fit has."""
         b = np.zeros(result.W.shape[1]) if result.intercept is None else result.intercept
         if is_classifier(self):  # a number added to all classes changes nothing
             b = b - b.mean()
-        self.result_, self.radius_ = result, radius
+        self.result_, self.radius_ = result, result.radius
         self.history_, self.status_ = result.history, result.status
         self.__dict__.update(self._attributes(result.W, b, len(result.history), result.gap))
 
@@ -321,9 +350,9 @@ class TraceNormEstimator(
 
 @dataclass(eq=False, repr=False)
 class FixedRadius(TraceNormEstimator):
-    """An estimator with a given radius."""
+    """An estimator with one radius, given or found from the data."""
 
-    radius: float = 10.0
+    radius: float | str = "auto"
     _: KW_ONLY
     solver: str = "accelerated"
     warm_start: bool = False
@@ -361,24 +390,20 @@ class FixedRadius(TraceNormEstimator):
         self._fit(X, y, sample_weight, features, self._find)
         return self
 
-    def _find(
-        self, X: Data, y: Data, data: Named, epoch_ended: EpochEnded | None
-    ) -> tuple[Result, float]:
-        radius = check_positive("radius", self.radius)
-
+    def _find(self, X: Data, y: Data, data: Named, epoch_ended: EpochEnded | None) -> Result:
         def callback(W: LowRankMatrix, record: Named) -> bool:
             attributes = partial(self._attributes_at, W, record, X, y, data["sample_weight"])
             return epoch_ended is not None and epoch_ended(attributes)
 
         start: LowRankMatrix | None = vars(self).get("low_rank_") if self.warm_start else None
-        if start is not None and start.trace_norm > radius:
-            start = start * (radius / start.trace_norm)
-        result = solve(
-            self._task(), X, y, radius=radius, solver=self.solver, lmo=self.lmo, step=self.step,
-            start=start, callback=callback if epoch_ended else None, checkpoint=self.checkpoint,
-            **self._settings(X), **data,
+        if start is not None and self.radius != "auto":
+            radius = check_positive("radius", self.radius)
+            start = start * min(1.0, radius / (start.trace_norm or radius))
+        return solve(
+            self._task(), X, y, radius=self.radius, solver=self.solver, lmo=self.lmo,
+            step=self.step, start=start, callback=callback if epoch_ended else None,
+            checkpoint=self.checkpoint, **self._settings(X), **data,
         )  # fmt: skip
-        return result, radius
 
     def _attributes_at(
         self, W: LowRankMatrix, record: Named, X: Data, y: Data, sample_weight: Array | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
@@ -16,15 +15,13 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
 from dfwtrace._typing import Data, FloatArray
-from dfwtrace.api import path, scale_of_radii
+from dfwtrace.api import path
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import Named, TraceNormEstimator, read_weights, with_callbacks
 from dfwtrace.estimators.linear import ClassifierMethods, RegressorMethods
-from dfwtrace.result import Path, Result
+from dfwtrace.result import Result
+from dfwtrace.solvers.search import Interrupted, Score
 from dfwtrace.validation import check_count, describe
-
-# A grid of radii goes from the scale of the data times the first to that times the second.
-_SMALLEST, _LARGEST = 0.1, 30.0
 
 
 @dataclass(eq=False, repr=False)
@@ -68,42 +65,24 @@ class CrossValidated(TraceNormEstimator):
 
     def _search(
         self, X: Data, y: Data, data: Named, _: object, sample_weight: Data, groups: Data
-    ) -> tuple[Result, float]:
+    ) -> Result:
         """Fit along the path and choose a radius; the result is the fit to all rows with it."""
         labels = self.classes_[y] if is_classifier(self) and not is_frame(X) else y
         if self.scoring is not None and is_frame(X):
             raise TypeError("scoring must be None where X is a DataFrame: the loss is used.")
-        if self.scoring is not None:
-            check_scoring(self, self.scoring)  # before the work
-        data |= self._settings(X)
-        data["max_iter"] = 1000 if data["max_iter"] is None else data["max_iter"]
         # Once: a splitter that shuffles would make others the next time.
-        folds = self._folds(X, labels, groups)
-        found = path(self._task(), X, y, radii=self._grid(X, y, data), cv=folds, **data)
-        assert found.validation is not None  # because of the folds
-        scores = -found.validation
+        folds, scoring = self._folds(X, labels, groups), None
         if self.scoring is not None:  # with the rows' weights alone, without those of their classes
-            scores = self._fold_scores(found, folds, X, labels, read_weights(X, sample_weight))
-        # A radius whose score is NaN is never the best.
-        best = int(np.argmax(np.nan_to_num(scores.mean(axis=1), nan=-np.inf)))
+            scoring = self._scoring(folds, X, labels, read_weights(X, sample_weight))
+        data |= {"radii": self.radii, "cv": folds, "scoring": scoring, **self._settings(X)}
+        try:
+            found = path(self._task(), X, y, **data)
+        except Interrupted as ended:
+            return ended.result
+        assert found.validation is not None  # because of the folds
         self.path_, self.validation_, self.radii_ = found, found.validation, found.radii
-        self.scores_ = scores
-        return found.results[best], float(found.radii[best])
-
-    def _grid(self, X: Data, y: Data, data: Named) -> Sequence[float] | FloatArray:
-        """The radii as given, or a grid around F(0)/σ₁(∇F(0)), below which F > 0."""
-        if not isinstance(self.radii, int) and np.ndim(self.radii):
-            return self.radii
-        count = check_count("radii", self.radii, 1)
-        of_runs = {"tol", "max_iter", "max_time", "random_state", "verbose"}
-        of_problem = {name: value for name, value in data.items() if name not in of_runs}
-        scale = scale_of_radii(self._task(), X, y, **of_problem)
-        if not scale > 0.0:  # W = 0 is optimal already, whatever the radius
-            return np.ones(1)
-        if count == 1:  # the middle, not an end
-            return np.array([scale * math.sqrt(_SMALLEST * _LARGEST)])
-        radii: FloatArray = scale * np.geomspace(_SMALLEST, _LARGEST, count)
-        return radii
+        self.scores_ = -found.validation if found.scores is None else found.scores
+        return found.results[found.best]
 
     def _folds(self, X: Data, y: Data, groups: Data) -> Data:
         """The number of folds, or each row's."""
@@ -126,23 +105,20 @@ class CrossValidated(TraceNormEstimator):
             )
         return fold_of
 
-    def _fold_scores(
-        self, found: Path, folds: Data, X: Data, y: Data, sample_weight: Data
-    ) -> FloatArray:
-        """For each radius and fold, the score on its rows of the fit without them."""
+    def _scoring(self, folds: Data, X: Data, y: Data, sample_weight: Data) -> Score:
+        """Return what scores a fit without a fold's rows on these rows."""
         scorer = check_scoring(self, self.scoring)
-        scores = np.empty((len(found.radii), len(found.fold_results)))
         # A custom function may take no weights.
         weighted = sample_weight is not None and "sample_weight" in signature(scorer).parameters
-        for fold, results in enumerate(found.fold_results):
-            rows = np.flatnonzero(folds == fold)
+
+        def score(fold: int, result: Result) -> float:
+            rows, fitted = np.flatnonzero(folds == fold), copy(self)
             weights = {"sample_weight": sample_weight[rows]} if weighted else {}
-            for number, result in enumerate(results):
-                fitted = copy(self)
-                fitted.__dict__.pop("feature_names_in_", None)  # the rows have no names here
-                fitted._keep(result, float(found.radii[number]))
-                scores[number, fold] = scorer(fitted, X[rows], y[rows], **weights)
-        return scores
+            fitted.__dict__.pop("feature_names_in_", None)  # the rows have no names here
+            fitted._keep(result)
+            return float(scorer(fitted, X[rows], y[rows], **weights))
+
+        return score
 
 
 class TraceNormRegressorCV(RegressorMethods, CrossValidated):
@@ -153,7 +129,8 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
     Parameters
     ----------
     radii : int or array of float, default=10
-        Radii to try. If an int, the number of radii on a grid found from the data.
+        Radii to try. If an int, the number of radii on a grid in units of the data, which grows
+        while its best is at an end and is left early once larger radii only do worse.
     <settings>
     cv : int, splitter, iterable of splits or None, default=None
         Folds, as everywhere in scikit-learn; each row is left out at most once. If None, 5 folds.
@@ -184,7 +161,8 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
     Parameters
     ----------
     radii : int or array of float, default=10
-        Radii to try. If an int, the number of radii on a grid found from the data.
+        Radii to try. If an int, the number of radii on a grid in units of the data, which grows
+        while its best is at an end and is left early once larger radii only do worse.
     <settings>
     cv : int, splitter, iterable of splits or None, default=None
         Folds, as everywhere in scikit-learn; each row is left out at most once. If None, 5 folds

@@ -62,8 +62,9 @@ class TraceNormRegressor(RegressorMethods, FixedRadius):
 
     Parameters
     ----------
-    radius : float, default=10.0
-        Bound of the trace norm of W. `TraceNormRegressorCV` finds one from the data.
+    radius : float or "auto", default="auto"
+        Bound of the trace norm of W. "auto" chooses one by short fits and rows left out, see
+        `dfwtrace.solve`; `TraceNormRegressorCV` searches more thoroughly.
     <settings>
     <solver>
 
@@ -203,8 +204,9 @@ class TraceNormClassifier(ClassifierMethods, FixedRadius):
 
     Parameters
     ----------
-    radius : float, default=10.0
-        Bound of the trace norm of W. `TraceNormClassifierCV` finds one from the data.
+    radius : float or "auto", default="auto"
+        Bound of the trace norm of W. "auto" chooses one by short fits and rows left out, see
+        `dfwtrace.solve`; `TraceNormClassifierCV` searches more thoroughly.
     <settings>
     <solver>
     class_weight : dict, "balanced" or None, default=None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -49,7 +50,6 @@ def save(
         "feature_names": None if names is None else [str(feature) for feature in names],
         "classes": _pack_labels(known["classes_"]) if is_classifier(estimator) else None,
         "one_target": bool(known.get("_one_target", False)),
-        "radius": float(estimator.radius_),
         **of_result,
     }
     write_container(path, "model", header, arrays)
@@ -105,11 +105,11 @@ def _restore(container: Container) -> TraceNormEstimator:
     if not isinstance(settings, dict) or not allowed >= settings.keys():
         raise ValueError("its settings are not those of its estimator")
     estimator: TraceNormEstimator = kind(**settings)
-    result, radius = unpack(header, arrays), header["radius"]
+    result = unpack(header, arrays)
     d, m = result.W.shape
     if header["n_features"] != d:
         raise ValueError("its arrays do not fit together")
-    if type(radius) not in (int, float):
+    if math.isnan(result.radius):
         raise ValueError("its radius is no number")
     names = header["feature_names"]
     if names is not None:
@@ -122,7 +122,7 @@ def _restore(container: Container) -> TraceNormEstimator:
         estimator._one_target = header["one_target"] is True
         if estimator._one_target and m != 1:
             raise ValueError(f"it has {m} targets, but its header says one")
-    estimator._keep(result, float(radius))
+    estimator._keep(result)
     estimator.__dict__.update({name: arrays[name] for name in _OF_SEARCH if name in arrays})
     return estimator
 

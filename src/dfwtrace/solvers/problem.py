@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
+from dfwtrace.data.shards import Folds
 from dfwtrace.engines import Engine, LocalWorkers, Workers
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, GradientOperator, certify
 from dfwtrace.linalg.golub_kahan import GolubKahan
@@ -20,7 +20,7 @@ from dfwtrace.lmo import Constants
 from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.solvers.steps import Line
 from dfwtrace.tasks.planning import Plan
-from dfwtrace.tasks.program import ShardProgram
+from dfwtrace.tasks.program import FoldProgram, ShardProgram
 from dfwtrace.tasks.task import Centre, Summary, Task
 from dfwtrace.validation import require_finite
 
@@ -90,17 +90,30 @@ class Problem:
         self.radius, self.seed, self.objective_at_zero = math.nan, 0, math.nan
         self.intercept: Intercept | None = None
         self._centre: Centre | None = None
+        self._sums: Any = None  # over each fold of the rows, where F depends on sums
+        self._fold: int | None = None  # whose rows the shards' states leave out
+        self._before = np.zeros(1)  # rows before each shard
         self._has_loss = self.task.supports("loss")
         self._program = ShardProgram(self.task, self.shape)
         self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}  # of sums over rows
 
-    def start(self, digest: bool = False) -> Problem:
+    def start(self, digest: bool = False, folds: Folds | None = None) -> Problem:
         """Bring the rows to workers. Where F depends on a sum over them, only that is kept."""
-        workers = self.engine.start(self._program, self.rows)
+        task, program = self.task, self._program
+        if folds is not None:
+            program = FoldProgram(task, self.shape, folds)
+        workers = self.engine.start(program, self.rows)
         try:
             self.digests = workers.gather("digest") if digest else ()
+            self._before = np.concatenate([[0.0], np.cumsum(workers.shard_rows)[:-1]])
             local = self.plan.workload.local  # the shards' own gradients are needed
-            summary = self.task.summarise(workers.sum, self.shape, **self._form, local=local)
+            summary = None
+            if folds is not None and task.supports("summarise_folds"):
+                cut = folds.n_folds, folds.seed, self._before, folds.of_rows
+                self._sums = task.summarise_folds(workers.sum, self.shape, **self._form, cut=cut)
+                summary = None if local else self._sums.summary()
+            if summary is None:
+                summary = task.summarise(workers.sum, self.shape, **self._form, local=local)
             if summary is not None and summary.shard is not None:
                 workers = LocalWorkers(self._program, [summary.shard]).continue_from(workers)
             return self._attach(workers, summary)
@@ -108,19 +121,35 @@ class Problem:
             workers.close()
             raise
 
-    def fold_sums(self, n_folds: int, seed: int, fold_of: FloatArray) -> tuple[Any, list[int]]:
-        """What F depends on, summed over each fold of the rows, and the sizes of the shards."""
-        with closing(self.engine.start(self._program, self.rows)) as workers:
-            shard_rows = workers.shard_rows
-            before = np.concatenate([[0.0], np.cumsum(shard_rows)[:-1]])
-            cut = n_folds, seed, before, fold_of
-            sums = self.task.summarise_folds(workers.sum, self.shape, **self._form, cut=cut)
-        return sums, shard_rows
+    def without(self, fold: int | None) -> Problem:
+        """The problem on the rows outside a fold, which is this one from now on if it has no sums.
 
-    def summed(self, summary: Summary, shard_rows: list[int]) -> Problem:
-        """The problem on the rows of a sum that is known already, with workers."""
+        With None it is that on all rows.
+        """
+        self._fold = fold
+        if self._sums is None or fold is None:
+            return self
+        summary, shard_rows = self._sums.summary(fold), self.workers.shard_rows
         workers = LocalWorkers(self._program, [summary.shard], shard_rows=shard_rows)
         return replace(self)._attach(workers, summary)
+
+    def held_out_loss(self, fold: int, W: LowRankMatrix, b: FloatArray | None) -> float:
+        """The mean loss of a row of the fold, which was left out last."""
+        if self._sums is not None:
+            return float(self._sums.mean_loss(fold, W, b))
+        shift: tuple[FloatArray, ...] = ()
+        if b is not None and self._centre is not None:
+            shift = b - self._centre.intercept(W), self._centre.x
+        loss, weight = self.workers.sum("held_out_loss", W.U, W.s, W.V, *shift)
+        return float(loss / (weight or 1.0))
+
+    def radius_scale(self) -> float:
+        """F(0)/σ₁(∇F(0)): by convexity F > 0 at every smaller radius; 0 if W = 0 is optimal."""
+        zero = LowRankMatrix.zeros(self.shape)
+        self.prepare_run(1.0, 0)
+        value = self.begin(zero)
+        sigma = self.certificate(zero, value.inner).sigma_bound
+        return abs(value.objective) / sigma if sigma > 0.0 else 0.0
 
     def _attach(self, workers: Workers, summary: Summary | None) -> Problem:
         self.workers, self.summary = workers, summary
@@ -178,7 +207,10 @@ class Problem:
     def restart(self, W: LowRankMatrix) -> None:
         """Build every shard's state from W: line 3, a warm start, a recovery."""
         shift = () if self.intercept is None else (self.intercept.b, self.intercept.centre)
-        self.workers.build("stats", W.U, W.s, W.V, *shift)
+        if self._fold is None or self._sums is not None:
+            self.workers.build("stats", W.U, W.s, W.V, *shift)
+        else:
+            self.workers.build("stats_without", self._fold, self._before, W.U, W.s, W.V, *shift)
         if self.intercept is not None:
             self.intercept.settle()
 

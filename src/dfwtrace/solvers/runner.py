@@ -6,9 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +38,6 @@ _COST = ("bytes_on_wire", "compute_seconds", "wait_seconds", "reduce_seconds")
 
 
 Show = Callable[[Record], None]  # called with the record of each epoch
-#: Titles of the bars to come; for a caller that knows how many runs there will be.
-titles: ContextVar[Iterator[str]] = ContextVar("titles")
 
 
 class _Point(NamedTuple):
@@ -65,6 +61,7 @@ class Runner:
     verbose: bool | int | None = None
     checkpoint: Checkpoint | None = None
     began: float = field(default_factory=time.perf_counter)  # the user's call
+    title: str = "dfwtrace"  # of the progress bar
 
     def __post_init__(self) -> None:
         self._checkpoint_file: CheckpointFile | None = None
@@ -103,7 +100,7 @@ class Runner:
             iterates = self.solver.iterates(problem, start._replace(target=self._tol or 0.0))
             if saved is not None:
                 self._restore(saved)
-        with display(criteria, at_zero, self.verbose) as show:
+        with display(criteria, at_zero, self.verbose, self.title) as show:
             setup_seconds = time.perf_counter() - self.began
             if saved is None:
                 problem.workers.take()  # setting up belongs to no epoch
@@ -121,6 +118,7 @@ class Runner:
             rounds=self._rounds(),
             intercept=problem.intercept_of(W, point.b),
             setup_seconds=setup_seconds,
+            radius=radius,
         )
 
     def _follow(self, iterates: Iterator[Iterate], show: Show) -> tuple[_Point, Status]:
@@ -300,7 +298,10 @@ class Runner:
 
 @contextmanager
 def display(
-    criteria: StoppingCriteria, objective_at_zero: float, wanted: bool | int | None
+    criteria: StoppingCriteria,
+    objective_at_zero: float,
+    wanted: bool | int | None,
+    title: str = "dfwtrace",
 ) -> Iterator[Show]:
     """Show a run in a bar if wanted, or by default if standard error is a terminal."""
     console = Console(stderr=True)
@@ -312,7 +313,6 @@ def display(
     times = TimeElapsedColumn(whole), TimeRemainingColumn(compact=True, table_column=whole)
     # Runs may be many: on a terminal, each bar gives way to the next.
     with Progress(*columns, *times, console=console, transient=console.is_terminal) as bar:
-        title = next(titles.get(repeat("dfwtrace")))
         task, scale = bar.add_task(title, total=1.0, facts=""), abs(objective_at_zero) or 1.0
 
         def show(record: Record) -> None:

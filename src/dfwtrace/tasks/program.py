@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.data.shards import Shard
+from dfwtrace.data.shards import Folds, Shard
 from dfwtrace.linalg.golub_kahan import GolubKahan, uniform_on_sphere
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.task import Task, dense_gradient
@@ -23,6 +23,7 @@ class ShardState(NamedTuple):
     n_rows: int
     state: Any
     built_from: LowRankMatrix | None = None  # W, until the first update
+    held_out: Shard | None = None  # rows of the shard that the state leaves out
 
 
 class ShardProgram:
@@ -40,7 +41,7 @@ class ShardProgram:
     ) -> ShardState:
         """The state at W, with an intercept and the point to centre X at, if there are any."""
         W, state, method = LowRankMatrix(U, s, V), None, "stats"
-        if shard.n_rows and isinstance(old, ShardState):
+        if shard.n_rows and isinstance(old, ShardState) and old.n_rows == shard.n_rows:
             state, method = self.task.renew(old.state, shard, W, *b[:1]), "renew"
         elif shard.n_rows:
             state = self.task.stats(shard, W, *b)
@@ -153,6 +154,42 @@ class ShardProgram:
         if held.n_rows == 0:
             return np.zeros(shape)
         return _reply(method(held.state, *args), f"task.{name}", shape)
+
+
+class FoldProgram(ShardProgram):
+    """The same, and states that leave out the rows of a fold, for validation on these."""
+
+    def __init__(self, task: Task[Any], shape: tuple[int, int], folds: Folds) -> None:
+        super().__init__(task, shape)
+        self._folds = folds
+        # By shard: the fold that was left out last, and the rows outside and inside of it.
+        self._parts: dict[int, tuple[int, Shard, Shard]] = {}
+
+    def stats_without(
+        self, shard: Shard, fold: int, before: Array, *at: Array, old: object = None
+    ) -> ShardState:
+        """The state at W on the rows outside a fold; `before` counts the rows before each shard."""
+        if self._parts.get(shard.index, (None,))[0] != fold:
+            fold_of = self._folds.of(shard, int(before[shard.index]))
+            outside, inside = (
+                Shard(shard.index, shard.X[rows], None if shard.y is None else shard.y[rows])
+                for rows in (np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold))
+            )
+            self._parts[shard.index] = int(fold), outside, inside
+        _, outside, inside = self._parts[shard.index]
+        same = isinstance(old, ShardState) and old.held_out is inside
+        return self.stats(outside, *at, old=old if same else None)._replace(held_out=inside)
+
+    def held_out_loss(
+        self, held: ShardState, U: Array, s: Array, V: Array, *b: Array
+    ) -> FloatArray:
+        """[Σ loss, Σ weights] of the rows left out, at W and b."""
+        rows = held.held_out
+        if rows is None or not rows.n_rows:
+            return np.zeros(2)
+        state = self.task.stats(rows, LowRankMatrix(U, s, V), *b)
+        weight = rows.targets[:, 0].sum() if self.task.weighted else rows.n_rows
+        return np.array([self.task.loss(state), weight], np.float64)
 
 
 def _at(n_rows: int, state: object, method: str, W: LowRankMatrix | None = None) -> ShardState:

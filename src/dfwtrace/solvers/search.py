@@ -1,0 +1,183 @@
+"""Radii in turn, each solution from the one before, judged by rows that were left out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dfwtrace._typing import FloatArray
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.result import Path, Result
+from dfwtrace.solvers.problem import Problem
+
+_log = logging.getLogger("dfwtrace")
+
+#: Solves a problem for a radius, from a start, under a title for the progress bar.
+Run = Callable[[Problem, float, LowRankMatrix, str], Result]
+#: Scores the result without a fold on the fold's rows; higher is better.
+Score = Callable[[int, Result], float]
+
+# A grid of radii goes from the scale of the data times the first to that times the second.
+_SMALLEST, _LARGEST = 0.1, 30.0
+# Radii beyond the ends of a grid, at most. Features of very different size may need very large
+# ones; below the smallest there is little but W = 0.
+_LARGER, _SMALLER = 20, 6
+
+
+class Grid(NamedTuple):
+    """Radii, from the smallest to the largest, and how to go on from there."""
+
+    radii: Sequence[float]
+    ratio: float | None = None  # of neighbours beyond the ends; None to stay within
+    patience: int | None = None  # radii in a row that do worse than the best end the search
+
+    @classmethod
+    def around(cls, scale: float, count: int, grows: bool) -> Grid:
+        """A grid in units of the data's own scale, F(0)/σ₁(∇F(0))."""
+        if not 0.0 < scale < np.inf:  # W = 0 is optimal already, whatever the radius
+            return cls([1.0])
+        if count == 1:  # the middle, not an end
+            return cls([scale * float(np.sqrt(_SMALLEST * _LARGEST))])
+        radii = (scale * np.geomspace(_SMALLEST, _LARGEST, count)).tolist()
+        return cls(radii, radii[1] / radii[0], 3) if grows else cls(radii)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a search, with the best result so far."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = replace(result, status="interrupted")
+
+
+class _Trial(NamedTuple):
+    """A radius, and for each fold the result without it, its mean loss and its score there."""
+
+    radius: float
+    results: list[Result]
+    losses: list[float]
+    scores: list[float]
+
+    @property
+    def score(self) -> float:
+        """The mean; a score that is NaN is never the best."""
+        mean = float(np.mean(self.scores)) if self.scores else np.nan
+        return mean if mean == mean else -np.inf
+
+
+@dataclass
+class Search:
+    """A problem with folds, and what has been tried on it."""
+
+    problem: Problem
+    folds: Sequence[int]
+    run: Run
+    score: Score | None = None
+    trials: list[_Trial] = field(default_factory=list)  # from the smallest radius to the largest
+
+    def over(self, grid: Grid) -> Search:
+        """Try the radii of a grid from the smallest to the largest, and more where the best ends.
+
+        Where the grid may grow, it is left early once the score has turned.
+        """
+        for radius in sorted(grid.radii):
+            self._try(radius)
+            if grid.patience is not None and self._behind >= grid.patience:
+                break
+        if grid.ratio is None:
+            return self
+        patience, first, last = grid.patience or 1, self.trials[0].radius, self.trials[-1].radius
+        for _ in range(_LARGER):
+            if self._behind >= patience or not self._worthwhile:
+                break
+            self._try(self.trials[-1].radius * grid.ratio)
+        for _ in range(_SMALLER):
+            if self.best > 0 or self._out_of_time:
+                break
+            self._try(self.trials[0].radius / grid.ratio)
+        if (self.trials[0].radius, self.trials[-1].radius) != (first, last):
+            _log.info(
+                "the best radius was at an end of the grid, which grew from %g to %g to %g to %g",
+                *(first, last, self.trials[0].radius, self.trials[-1].radius),
+            )
+        return self
+
+    @property
+    def best(self) -> int:
+        """Place of the best trial, the one with the smallest radius of equal ones."""
+        return int(np.argmax([trial.score for trial in self.trials]))
+
+    @property
+    def _behind(self) -> int:
+        """How many larger radii than the best have been tried."""
+        return len(self.trials) - 1 - self.best
+
+    @property
+    def _worthwhile(self) -> bool:
+        """Whether a larger radius could change anything."""
+        if self._out_of_time:
+            return False
+        # A fit that was cut short may still be on its way to the bound.
+        return any(r.is_bound_active or r.status != "optimal" for r in self.trials[-1].results)
+
+    @property
+    def _out_of_time(self) -> bool:
+        return any(r.status == "max_time" for trial in self.trials for r in trial.results)
+
+    def _try(self, radius: float) -> None:
+        place = int(np.searchsorted([trial.radius for trial in self.trials], radius, "right"))
+        trial = _Trial(radius, [], [], [])
+        self.trials.insert(place, trial)
+        for k, fold in enumerate(self.folds):
+            problem, W = self.problem.without(fold), self._start(place, k, radius)
+            title = f"radius {radius:.3g}, fold {k + 1} of {len(self.folds)}"
+            try:
+                result = self.run(problem, radius, W, title)
+                if result.status == "interrupted":
+                    trial.results.append(result)
+                    raise KeyboardInterrupt
+                loss = self.problem.held_out_loss(fold, result.W, result.intercept)
+                trial.results.append(result)
+                trial.losses.append(loss)
+                trial.scores.append(-loss if self.score is None else self.score(fold, result))
+            except KeyboardInterrupt as ended:
+                raise self._interruption() from ended
+
+    def _start(self, place: int, k: int, radius: float) -> LowRankMatrix:
+        """The solution for the next smaller radius, or that for the next larger one, shrunk."""
+        if place > 0:
+            return self.trials[place - 1].results[k].W
+        if len(self.trials) > 1:
+            return self.trials[1].results[k].W * (radius / self.trials[1].radius)
+        return LowRankMatrix.zeros(self.problem.shape)
+
+    def refit(self) -> list[Result]:
+        """The results on all rows, for each of the radii."""
+        problem, W = self.problem.without(None), LowRankMatrix.zeros(self.problem.shape)
+        results = list[Result]()
+        for trial in self.trials:
+            result = self.run(problem, trial.radius, W, f"radius {trial.radius:.3g}")
+            if result.status == "interrupted":
+                raise self._interruption(results)
+            results.append(result)
+            W = result.W
+        return results
+
+    def _interruption(self, on_all_rows: Sequence[Result] = ()) -> KeyboardInterrupt:
+        """With the best result so far; one that no rows have judged, if there is no other."""
+        known = list(on_all_rows[self.best : self.best + 1])
+        for trial in sorted(self.trials, key=lambda trial: -trial.score):
+            known += [result for result in trial.results if result.history]
+        return Interrupted(known[0]) if known else KeyboardInterrupt()
+
+    def path(self, results: list[Result]) -> Path:
+        """What was tried, for the user; `results` are those on all rows, if any."""
+        radii: FloatArray = np.array([trial.radius for trial in self.trials])
+        losses = np.array([trial.losses for trial in self.trials])
+        scores = np.array([trial.scores for trial in self.trials])
+        by_fold = [list(fold) for fold in zip(*(t.results for t in self.trials), strict=True)]
+        return Path(radii, results, losses, by_fold, None if self.score is None else scores)
