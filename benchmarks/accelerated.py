@@ -25,9 +25,9 @@ _PATIENCE = 10.0
 
 def run(scale: Scale, repeat: int) -> list[Row]:
     n, d, m = _SIZES[scale]
-    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, random_state=0, dtype=np.float32)
     task = dt.Multinomial(n_classes=m)
-    dt.solve(task, X[:50], y[:50], radius=1.0, epochs=2)  # compiles
+    dt.solve(task, X[:50], y[:50], radius=1.0, solver="dfw", max_iter=2)  # compiles
     rows = []
     for radius in _RADII[scale]:
         sizes = {"n": n, "d": d, "m": m, "radius": int(radius)}
@@ -47,14 +47,16 @@ def _to_the_same_objective(
 ) -> Row:
     ratios, ours, theirs = [], [], []
     for _ in range(repeat):
-        slow = dt.solve(task, X, y, radius=radius, lmo="power-2", epochs=epochs, progress=False)
+        slow = dt.solve(
+            task, X, y, radius=radius, solver="dfw", lmo="power-2", max_iter=epochs, verbose=False
+        )
         wanted = slow.objective
 
         def reached(W: dt.LowRankMatrix, record: dict[str, float], wanted: float = wanted) -> bool:
             return record["objective"] <= wanted
 
         fast = dt.solve(
-            task, X, y, radius=radius, solver="accelerated", callback=reached, progress=False
+            task, X, y, radius=radius, solver="accelerated", callback=reached, verbose=False
         )
         theirs.append(float(slow.history[-1]["seconds"]))
         ours.append(float(fast.history[-1]["seconds"]))
@@ -78,18 +80,19 @@ def _to_a_gap(
     tol: float,
     sizes: dict[str, int],
 ) -> Row:
-    fast = dt.solve(task, X, y, radius=radius, solver="accelerated", tol=tol, progress=False)
+    fast = dt.solve(task, X, y, radius=radius, solver="accelerated", tol=tol, verbose=False)
     seconds = float(fast.history[-1]["seconds"])
     slow = dt.solve(
         task,
         X,
         y,
         radius=radius,
+        solver="dfw",
         lmo="power-2",
         tol=tol,
-        epochs=10**6,
+        max_iter=10**6,
         max_time=_PATIENCE * seconds,
-        progress=False,
+        verbose=False,
     )
     theirs = float(slow.history[-1]["seconds"])
     return Row(

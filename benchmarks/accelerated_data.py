@@ -58,7 +58,7 @@ def _compare(name: str, split: data.Split, repeat: int) -> Row:
         radii=_RADII[name],
         tol=_ROUGH_TOL,
         max_time=_ROUGH_TIME,
-        progress=False,
+        verbose=False,
     )
     seen = [accuracy(result.W, split.X_val, split.y_val) for result in path.results]
     radius = float(path.radii[int(np.argmax(seen))])
@@ -80,7 +80,7 @@ def _compare(name: str, split: data.Split, repeat: int) -> Row:
                 solver="accelerated",
                 tol=_TOL,
                 max_time=max(_LEAST_TIME, _PATIENCE * seconds[best]),
-                progress=False,
+                verbose=False,
             )
         )
 

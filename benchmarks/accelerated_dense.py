@@ -26,10 +26,10 @@ _MOST_STEPS = 200
 
 def run(scale: Scale, repeat: int) -> list[Row]:
     n, d, m = _SIZES[scale]
-    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, random_state=0, dtype=np.float32)
     task = dt.Multinomial(n_classes=m)
-    dt.solve(task, X[:50], y[:50], radius=1.0, epochs=2)  # compiles
-    result = dt.solve(task, X, y, radius=_RADIUS, solver="accelerated", tol=_TOL, progress=False)
+    dt.solve(task, X[:50], y[:50], radius=1.0, solver="dfw", max_iter=2)  # compiles
+    result = dt.solve(task, X, y, radius=_RADIUS, solver="accelerated", tol=_TOL, verbose=False)
     seconds = float(result.history[-1]["seconds"])
     wanted = result.objective + _TOL * result.objective_at_zero
     theirs, steps = _dense(X, y, m, wanted)

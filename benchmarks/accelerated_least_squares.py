@@ -23,7 +23,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
     from sklearn.linear_model import Ridge
 
     n, d, m = _SIZES[scale]
-    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=10, noise=0.5, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=10, noise=0.5, random_state=0)
     found: list[dt.Result] = []
 
     def solve() -> None:
@@ -35,7 +35,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
                 radius=_RADIUS,
                 solver="accelerated",
                 tol=_TOL,
-                progress=False,
+                verbose=False,
             )
         )
 

@@ -33,7 +33,7 @@ _READ_NUMBERS = {"toy": 1_000_000, "full": 24_000_000}
 
 def run(scale: Scale, repeat: int) -> list[Row]:
     n, d, m = _SIZES[scale]
-    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, random_state=0, dtype=np.float32)
 
     fastest: list[float] = []
 
@@ -43,12 +43,13 @@ def run(scale: Scale, repeat: int) -> list[Row]:
             X,
             y,
             radius=_RADIUS,
+            solver="dfw",
             lmo=f"power-{_ITERATIONS}",
             step="harmonic",
-            epochs=_EPOCHS,
+            max_iter=_EPOCHS,
             representation="implicit",
             engine=dt.LocalEngine(n_jobs=_THREADS),
-            progress=False,
+            verbose=False,
         )
         seconds = epoch_seconds(result)
         fastest.append(float(seconds.min()))

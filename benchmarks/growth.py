@@ -97,9 +97,9 @@ def growth(task: str, representation: str, toy: bool, turns: int) -> Growth:
 
 def _problem(task: str, n: int, d: int, m: int) -> tuple[Any, Any, Any]:
     if task == "multinomial":
-        X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0)
+        X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, random_state=0)
         return dt.Multinomial(n_classes=m), X, y
-    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=10, noise=0.1, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=10, noise=0.1, random_state=0)
     return dt.LeastSquares(), X, Y
 
 
@@ -109,12 +109,13 @@ def _epoch(task: Any, X: Any, y: Any, representation: str) -> float:
         X,
         y,
         radius=10.0,
+        solver="dfw",
         lmo=f"power-{_ITERATIONS}",
         step="harmonic",
-        epochs=_EPOCHS,
+        max_iter=_EPOCHS,
         representation=representation,
         engine=dt.LocalEngine(n_shards=1, n_jobs=1),
-        progress=False,
+        verbose=False,
     )
     if result.status == "interrupted":
         raise KeyboardInterrupt

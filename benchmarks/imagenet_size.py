@@ -43,7 +43,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
             solver="accelerated",
             callback=_end,
             representation="factored",
-            progress=False,
+            verbose=False,
         )
         del X
     finally:

@@ -28,10 +28,12 @@ def run(scale: Scale, repeat: int) -> list[Row]:
 
 
 def _compare(n: int, d: int, m: int, repeat: int) -> Row:
-    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=10, noise=0.1, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=10, noise=0.1, random_state=0)
 
     def solve() -> None:
-        dt.solve(dt.LeastSquares(), X, Y, radius=_RADIUS, epochs=_EPOCHS, progress=False)
+        dt.solve(
+            dt.LeastSquares(), X, Y, radius=_RADIUS, solver="dfw", max_iter=_EPOCHS, verbose=False
+        )
 
     def products() -> tuple[np.ndarray, np.ndarray]:
         return X.T @ X, X.T @ Y

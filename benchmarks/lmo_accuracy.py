@@ -26,14 +26,23 @@ _RESOLUTION = 1e-15
 def run(scale: Scale, repeat: int) -> list[Row]:
     """Errors are the geometric mean over `repeat` random starts."""
     n, d, m = _SIZES[scale]
-    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, random_state=0)
     task = dt.Multinomial(n_classes=m)
-    W = dt.solve(task, X, y, radius=_RADIUS, epochs=_EPOCHS_BEFORE, progress=False).W
+    W = dt.solve(task, X, y, radius=_RADIUS, solver="dfw", max_iter=_EPOCHS_BEFORE, verbose=False).W
 
     def sigma(lmo: dt.lmo.LMO, seed: int) -> float:
         """σ that the oracle sees in the first epoch, which begins at W."""
         result = dt.solve(
-            task, X, y, radius=_RADIUS, lmo=lmo, epochs=1, start=W, seed=seed, progress=False
+            task,
+            X,
+            y,
+            radius=_RADIUS,
+            solver="dfw",
+            lmo=lmo,
+            max_iter=1,
+            start=W,
+            random_state=seed,
+            verbose=False,
         )
         return float(result.history[0]["sigma"])
 

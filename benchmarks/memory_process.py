@@ -52,9 +52,10 @@ def _solve(task: str, X: Any, y: np.ndarray, m: int) -> dt.Result:
         X,
         y,
         radius=1.0,
-        epochs=_EPOCHS,
+        solver="dfw",
+        max_iter=_EPOCHS,
         representation="implicit",
-        progress=False,
+        verbose=False,
     )
 
 

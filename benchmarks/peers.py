@@ -78,7 +78,7 @@ def _reference(problem: Problem) -> Reference:
         radius=problem.radius,
         solver="accelerated",
         max_time=_REFERENCE_TIME,
-        progress=False,
+        verbose=False,
     )
     near = solve(problem.X, problem.y)
     y = problem.y if problem.multiclass else problem.y.astype(np.float64)

@@ -140,10 +140,10 @@ def ours(
         **({"X": problem.X, "y": problem.y} if rows is None else rows),
         radius=problem.radius,
         solver=solver,
-        epochs=_MOST_EPOCHS if solver == "dfw" else None,
+        max_iter=_MOST_EPOCHS if solver == "dfw" else None,
         tol=tol,
         callback=look,
-        progress=False,
+        verbose=False,
     )
     return Run(looks, result.setup_seconds)
 

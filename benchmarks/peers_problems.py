@@ -146,14 +146,14 @@ def _multiclass(sizes: tuple[int, int, int], radius: float) -> Problem:
     n, d, m = sizes
     rank = min(10, d // 2, m // 2)
     dtype = np.float32 if n >= 10_000 else np.float64
-    X, y, _ = dt.datasets.make_multiclass(_total(n), d, m, rank=rank, seed=0, dtype=dtype)
+    X, y, _ = dt.datasets.make_multiclass(_total(n), d, m, rank=rank, random_state=0, dtype=dtype)
     return Problem("multi-class", *_split(n, X, y), m, radius, 1.0)
 
 
 def _multitask(sizes: tuple[int, int, int]) -> Problem:
     n, d, m = sizes
     rank = min(10, d // 2, m // 2)
-    X, Y, _ = dt.datasets.make_multitask(_total(n), d, m, rank=rank, noise=0.5, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(_total(n), d, m, rank=rank, noise=0.5, random_state=0)
     return Problem("multi-task", *_split(n, X, Y), m, 1.0, 10.0)
 
 

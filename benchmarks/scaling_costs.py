@@ -118,7 +118,7 @@ def measure_on(spark: Any, sizes: Sizes, turns: int) -> Measured:
     d, m = sizes.d, sizes.m
     workers = range(1, sizes.workers_in_check + 1)
     most = max(sizes.rows[-1], sizes.workers_in_check * sizes.rows_in_check)
-    X, y, _ = dt.datasets.make_multiclass(most, d, m, rank=10, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(most, d, m, rank=10, random_state=0, dtype=np.float32)
 
     def run(rows: int, n_workers: int) -> dt.Result:
         result = dt.solve(
@@ -126,12 +126,13 @@ def measure_on(spark: Any, sizes: Sizes, turns: int) -> Measured:
             X[:rows],
             y[:rows],
             radius=_RADIUS,
+            solver="dfw",
             lmo=f"power-{ITERATIONS}",
             step="harmonic",
-            epochs=_EPOCHS,
+            max_iter=_EPOCHS,
             representation="implicit",
             engine=dt.SparkEngine(spark, n_workers, n_workers, fan_in=FAN_IN),
-            progress=False,
+            verbose=False,
         )
         if result.status == "interrupted":
             raise KeyboardInterrupt

@@ -35,7 +35,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
     n, d, m = _SIZES[scale]
     sizes = {"n": n, "d": d, "m": m}
     cores = spark_session.WORKERS
-    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, random_state=0, dtype=np.float32)
 
     def epoch(engine: Engine, epochs: int = _EPOCHS) -> list[float]:
         """Seconds of the median epoch, and what the rounds of the median epoch are made of."""
@@ -44,12 +44,13 @@ def run(scale: Scale, repeat: int) -> list[Row]:
             X,
             y,
             radius=_RADIUS,
+            solver="dfw",
             lmo=f"power-{_ITERATIONS}",
             step="harmonic",
-            epochs=epochs,
+            max_iter=epochs,
             representation="implicit",
             engine=engine,
-            progress=False,
+            verbose=False,
         )
         parts = [np.median(result.history.column(part)[1:]) for part in _PARTS]
         return [float(np.median(epoch_seconds(result))), *map(float, parts)]

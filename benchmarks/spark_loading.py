@@ -32,7 +32,7 @@ def run(scale: Scale, repeat: int) -> list[Row]:
     spark = spark_session.session()
     spark_session.send_by_value(spark_rounds.__name__)
     n, d, m = _SIZES[scale]
-    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, random_state=0, dtype=np.float32)
     engine = dt.SparkEngine(spark, n_shards=_SHARDS, n_workers=spark_session.WORKERS)
     examine = dt.Multinomial(n_classes=m).examine
 

@@ -24,18 +24,19 @@ _WARM_UP = {"toy": 1, "full": 50}
 def run(scale: Scale, repeat: int) -> list[Row]:
     spark = spark_session.session()
     n, d, m = 200, 10, 8
-    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=3, noise=0.1, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=3, noise=0.1, random_state=0)
     result = dt.solve(
         dt.LeastSquares(),
         X,
         Y,
         radius=1.0,
+        solver="dfw",
         lmo="power-1",
         step="harmonic",
-        epochs=_EPOCHS[scale],
+        max_iter=_EPOCHS[scale],
         representation="implicit",
         engine=dt.SparkMapReduceEngine(spark, n_shards=2),
-        progress=False,
+        verbose=False,
     )
     seconds = epoch_seconds(result)[_WARM_UP[scale] :]
     early, late = np.array_split(seconds, [len(seconds) // 3, -(len(seconds) // 3)])[::2]

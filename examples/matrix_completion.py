@@ -121,7 +121,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     task = MatrixCompletion(n_rows, n_columns)
     result = dt.solve(
-        task, places[known], values[known], radius=radius, lmo="lanczos", tol=0.02, epochs=1000
+        task,
+        places[known],
+        values[known],
+        radius=radius,
+        solver="dfw",
+        lmo="lanczos",
+        tol=0.02,
+        max_iter=1000,
     )
     print(f"{result.status} after {len(result.history)} epochs")
 

@@ -53,7 +53,7 @@ class Run(NamedTuple):
 def multitask(small: bool) -> Study:
     """Regression on many targets at once; the error is the distance to the true matrix."""
     n, d, m = (400, 30, 20) if small else (20_000, 200, 200)
-    X, Y, truth = dt.datasets.make_multitask(n, d, m, rank=10, seed=0, dtype=np.float32)
+    X, Y, truth = dt.datasets.make_multitask(n, d, m, rank=10, random_state=0, dtype=np.float32)
 
     def error(W: dt.LowRankMatrix) -> float:
         return (W - truth).frobenius_norm / truth.frobenius_norm
@@ -65,7 +65,9 @@ def multitask(small: bool) -> Study:
 def multiclass(small: bool) -> Study:
     """Classification into many classes; the error is that on held-out rows."""
     n, held_out, d, m = (400, 200, 30, 10) if small else (6_000, 4_000, 100, 50)
-    X, y, _ = dt.datasets.make_multiclass(n + held_out, d, m, rank=5, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(
+        n + held_out, d, m, rank=5, random_state=0, dtype=np.float32
+    )
 
     def error(W: dt.LowRankMatrix) -> float:
         return float(np.mean((X[n:] @ W).argmax(axis=1) != y[n:]))
@@ -82,11 +84,12 @@ def solve(study: Study, oracle: str, epochs: int) -> Run:
         study.X,
         study.y,
         radius=study.radius,
+        solver="dfw",
         lmo=oracle,
-        epochs=epochs,
+        max_iter=epochs,
         certify_every=2,
         engine=dt.LocalEngine(n_shards=SHARDS),
-        progress=False,
+        verbose=False,
     )
     if result.status == "interrupted":
         raise KeyboardInterrupt

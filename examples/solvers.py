@@ -24,9 +24,14 @@ from matplotlib import pyplot
 # there already, and a tangent the one that was made when its state was built.
 PASSES = {"matvec": 1, "rmatvec": 1, "stats": 1, "tangent": 1, "gradient": 1}
 RUNS: dict[str, dict[str, Any]] = {
-    "dfw, K=1": {"lmo": "power-1", "color": "#E69F00"},
-    "dfw, K=2": {"lmo": "power-2", "color": "#56B4E9"},
-    "dfw, K=⌊1+c log t⌋": {"lmo": "power-log", "color": "#D55E00", "linestyle": (0, (5, 1.5))},
+    "dfw, K=1": {"solver": "dfw", "lmo": "power-1", "color": "#E69F00"},
+    "dfw, K=2": {"solver": "dfw", "lmo": "power-2", "color": "#56B4E9"},
+    "dfw, K=⌊1+c log t⌋": {
+        "solver": "dfw",
+        "lmo": "power-log",
+        "color": "#D55E00",
+        "linestyle": (0, (5, 1.5)),
+    },
     "accelerated": {"solver": "accelerated", "color": "#009E73", "linewidth": 2.4},
 }
 
@@ -39,20 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     asked = parser.parse_args(arguments)
     n, d, m, epochs = (500, 30, 20, 40) if asked.small else (20_000, 200, 200, 150)
-    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=10, noise=0.5, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n, d, m, rank=10, noise=0.5, random_state=0)
     studies = [("least squares", dt.LeastSquares(), X, Y, 1.0, "implicit")]
-    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n, d, m, rank=10, random_state=0)
     studies.append(("multinomial", dt.Multinomial(n_classes=m), X, y, 50.0, "implicit"))
 
     figure, axes = pyplot.subplots(2, 2, figsize=(10, 7), layout="constrained", sharey="row")
     for row, (title, task, X, y, radius, form) in zip(axes, studies, strict=True):
         for name, options in RUNS.items():
             settings = {key: options[key] for key in ("lmo", "solver") if key in options}
-            settings |= {"radius": radius, "representation": form, "epochs": epochs}
-            every = 1 if "solver" in options else max(1, epochs // 30)
+            settings |= {"radius": radius, "representation": form, "max_iter": epochs}
+            every = 1 if options["solver"] == "accelerated" else max(1, epochs // 30)
             # The same run twice: what certificates cost shall not count.
             certified = dt.solve(task, X, y, tol=1e-7, certify_every=every, **settings)
-            settings["epochs"] = len(certified.history)
+            settings["max_iter"] = len(certified.history)
             result = dt.solve(task, X, y, tol=1e-15, **settings)
             print(f"{title}, {name}: {certified.message}")
             style = {key: options[key] for key in options if key not in ("lmo", "solver")}

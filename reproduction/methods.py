@@ -74,11 +74,11 @@ def follow(
     after which no epoch begins. Errors are computed in the first ten epochs and in every `every`-th
     later one; their time does not count, nor does that of the set-up.
     """
-    options: dict[str, Any] = {"lmo": ORACLES.get(run["method"]), "step": step}
-    options["epochs"] = run["epochs"]
+    options: dict[str, Any] = {"solver": "dfw", "lmo": ORACLES.get(run["method"]), "step": step}
+    options["max_iter"] = run["epochs"]
     if run["method"] == ACCELERATED:
-        options = {"solver": "accelerated", "tol": _TOLERANCE, "epochs": _MOST_EPOCHS}
-    options |= {"radius": problem.radius, "progress": False}
+        options = {"solver": "accelerated", "tol": _TOLERANCE, "max_iter": _MOST_EPOCHS}
+    options |= {"radius": problem.radius, "verbose": False}
     engine = dt.LocalEngine(run["shards"]) if engine is None else engine
     if isinstance(engine, dt.LocalEngine):
         # Libraries are loaded and loops compiled on first use, which is no method's own time.
@@ -117,9 +117,9 @@ def solve(*data: Any, **options: Any) -> dt.Result:
 
 def _warm_up(problem: Problem, options: dict[str, Any], engine: Any, representation: str) -> str:
     """Two epochs on few rows in the representation that all rows will have, which is returned."""
-    chosen = {name: options[name] for name in ("solver", "lmo", "epochs") if name in options}
+    chosen = {name: options[name] for name in ("solver", "lmo", "max_iter") if name in options}
     form = dt.plan(*problem[:3], representation=representation, engine=engine, **chosen)
-    short = {**options, "epochs": 2, "representation": form.representation}
+    short = {**options, "max_iter": 2, "representation": form.representation}
     some = slice(0, _ROWS_TO_WARM_UP)
     solve(problem.task, problem.X[some], problem.y[some], engine=engine, **short)
     return form.representation

@@ -75,12 +75,13 @@ def measure(options: Options, run: Settings) -> dict[str, Any]:
             X,
             Y,
             radius=_RADIUS,
+            solver="dfw",
             lmo=Power(schedules[run["method"]]),
             step="harmonic",
-            epochs=epochs,
-            seed=seed,
+            max_iter=epochs,
+            random_state=seed,
             engine=dt.LocalEngine(n_shards=2, n_jobs=1),
-            progress=False,
+            verbose=False,
         )
         excess.append(result.history.column("objective") - optimum)
         iterations.append(result.history.column("power_iterations").sum())

@@ -60,14 +60,14 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def multitask() -> tuple[Array, Array]:
     """Features and targets of a small regression, with noise so that no optimum is exact."""
-    X, Y, _ = dt.datasets.make_multitask(n=60, d=7, m=5, rank=3, noise=0.3, seed=1)
+    X, Y, _ = dt.datasets.make_multitask(n=60, d=7, m=5, rank=3, noise=0.3, random_state=1)
     return X, Y
 
 
 @pytest.fixture(scope="session")
 def multiclass() -> tuple[Array, npt.NDArray[np.int64]]:
     """Features and labels of a small classification; one class, the third, does not occur."""
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=1)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, random_state=1)
     return X, y
 
 

@@ -24,8 +24,8 @@ ENGINE = dt.LocalEngine(n_shards=3, n_jobs=1)
 
 
 def solve(task: Any, X: Any, y: Any = None, **options: Any) -> dt.Result:
-    """`dfwtrace.solve` on three shards, for a task or its name."""
-    call = {"radius": 1.0, "engine": ENGINE, **options}
+    """DFW-Trace on three shards, for a task or its name."""
+    call = {"radius": 1.0, "solver": "dfw", "engine": ENGINE, **options}
     return dt.solve(TASKS[task] if isinstance(task, str) else task, X, y, **call)
 
 
@@ -45,7 +45,7 @@ def make_problem(
     task = as_task(TASKS[task] if isinstance(task, str) else task)
     rows = ArrayRows.examined(X, y, task.examine)
     form = representation if isinstance(task, dt.ScoresTask) else "auto"
-    plan = dt.plan(task, X, y, representation=form, lmo="sva" if local else None)
+    plan = dt.plan(task, X, y, representation=form, solver="dfw", lmo="sva" if local else None)
     held = task.represent(form) if isinstance(task, dt.ScoresTask) else task
     problem = Problem(held, rows, engine, plan, learns_intercept=intercept)
     problem.start()

@@ -35,10 +35,15 @@ HOSTILE = [
 def solved(task: str, **options: Any) -> dt.Result:
     """A small run; radius 3."""
     if task == "classification":
-        X, y, _ = dt.datasets.make_multiclass(n=120, d=9, m=6, rank=3, seed=1)
-        return dt.solve(dt.Multinomial(), X, y, radius=3.0, **options)
-    X, Y, _ = dt.datasets.make_multitask(n=120, d=9, m=6, rank=3, noise=0.3, seed=1)
-    return dt.solve(dt.LeastSquares(), X, Y, radius=3.0, **options)
+        X, y, _ = dt.datasets.make_multiclass(n=120, d=9, m=6, rank=3, random_state=1)
+        return dt.solve(dt.Multinomial(), X, y, radius=3.0, **{"solver": "dfw", **options})
+    X, Y, _ = dt.datasets.make_multitask(n=120, d=9, m=6, rank=3, noise=0.3, random_state=1)
+    return dt.solve(dt.LeastSquares(), X, Y, radius=3.0, **{"solver": "dfw", **options})
+
+
+def no_epochs() -> dt.Result:
+    """A run that is at its end before the first epoch: W = 0 is optimal."""
+    return dt.solve(dt.LeastSquares(), np.eye(3), np.zeros((3, 2)), radius=3.0)
 
 
 def report_of(result: dt.Result, task: Any = "regression", **facts: Any) -> Report:
@@ -48,7 +53,7 @@ def report_of(result: dt.Result, task: Any = "regression", **facts: Any) -> Repo
 def hostile_report() -> Report:
     """A report with a hostile name in every place that takes one."""
     names = [*HOSTILE, "an ordinary one"]
-    result = solved("classification", epochs=12, certify_every=3)
+    result = solved("classification", max_iter=12, certify_every=3)
     return report_of(
         result,
         "classification",

@@ -31,7 +31,7 @@ def test_threads_and_workers_give_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, name: str, form: str, dtype: str
 ) -> None:
     monkeypatch.setattr(local, "_BYTES_FOR_A_THREAD", 1)
-    X, Y, _ = dt.datasets.make_multitask(n=120, d=11, m=7, rank=3, noise=0.5, seed=1)
+    X, Y, _ = dt.datasets.make_multitask(n=120, d=11, m=7, rank=3, noise=0.5, random_state=1)
     y = Y.astype(dtype) if name == "least squares" else np.arange(120) % 7
     engines = [
         dt.LocalEngine(4, n_jobs=1),
@@ -41,7 +41,7 @@ def test_threads_and_workers_give_the_same_bits(
     ]
     options: Any = {"radius": 2.0, "solver": "accelerated", "representation": form, "tol": 1e-6}
     first, *others = (
-        bits(dt.solve(TASKS[name], X.astype(dtype), y, epochs=15, engine=engine, **options))
+        bits(dt.solve(TASKS[name], X.astype(dtype), y, max_iter=15, engine=engine, **options))
         for engine in engines
     )
     assert all(other == first for other in others)

@@ -68,7 +68,7 @@ def far_away(shift: float, mixed: bool) -> tuple[Array, Array, Array]:
 @pytest.mark.parametrize("radius", [1.0, 20.0])
 @pytest.mark.parametrize(
     "options",
-    [{"solver": "accelerated", "tol": 1e-9, "epochs": 40}, {"lmo": "naive", "epochs": 40}],
+    [{"solver": "accelerated", "tol": 1e-9, "max_iter": 40}, {"lmo": "naive", "max_iter": 40}],
     ids=["accelerated", "dfw"],
 )
 def test_sparse_features_far_from_zero_with_an_intercept(
@@ -89,7 +89,7 @@ def test_sparse_features_far_from_zero_with_an_intercept(
             data,
             Y,
             radius=radius,
-            intercept=True,
+            fit_intercept=True,
             sample_weight=weights if mixed else None,
             representation="gram",
             certify_every=1,
@@ -114,7 +114,11 @@ def test_products_with_features_far_from_zero_keep_their_digits(
     X = X.astype(dtype)
     X_c, Y_c = centred(X, weights), centred(Y, weights)
     best = value(X_c, Y_c, weights, projected_gradient(X_c, Y_c, weights, 1.0))
-    options: dict[str, Any] = {"intercept": True, "sample_weight": weights, "representation": form}
+    options: dict[str, Any] = {
+        "fit_intercept": True,
+        "sample_weight": weights,
+        "representation": form,
+    }
     for data in (sp.csr_array(X), X):
         before = data.copy()
         result = solve("least squares", data, Y, radius=1.0, solver="accelerated", **options)
@@ -141,7 +145,7 @@ def test_long_sums_of_sparse_rows_take_no_certificate_below_the_truth() -> None:
         representation="gram",
         engine=dt.LocalEngine(4, 1),
         tol=1e-12,
-        epochs=300,
+        max_iter=300,
     )
     weights = np.ones(n)
     best = upper_bound(X, Y, weights, radius, [])
@@ -174,13 +178,13 @@ def test_one_huge_row_takes_no_certificate_below_the_truth(
     X[7] *= 1e9
     Y[7] *= of_targets
     fold_of = np.arange(60) % 3
-    options: Any = {"intercept": intercept, "epochs": 100, "tol": 1e-6}
+    options: Any = {"fit_intercept": intercept, "max_iter": 100, "tol": 1e-6}
     path = dt.path(
         dt.LeastSquares(),
         X,
         Y,
         radii=[radius],
-        folds=fold_of,
+        cv=fold_of,
         representation="gram",
         engine=ENGINE,
         **options,
@@ -226,7 +230,7 @@ def test_no_gap_is_below_its_allowance_for_rounding(name: str, form: str, dtype:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((20, 4)).astype(dtype), rng.standard_normal((20, 3))
     y: Any = Y if name == "least squares" else np.arange(20) % 3
-    for options in ({"solver": "accelerated", "epochs": 60}, {"lmo": "naive", "epochs": 60}):
+    for options in ({"solver": "accelerated", "max_iter": 60}, {"lmo": "naive", "max_iter": 60}):
         result = solve(
             name,
             X,
@@ -250,7 +254,7 @@ def test_more_than_a_thousand_certificates_keep_their_probability(
     monkeypatch.setattr(certificate, "DENSE_ENTRIES", 0)
     X, Y = np.random.default_rng(0).standard_normal((2, 20, 9))
     options: Any = {"lmo": "naive", "step": "harmonic", "engine": dt.LocalEngine(1, 1)}
-    options |= {"epochs": 1030, "certify_every": 1, "representation": "implicit"}
+    options |= {"max_iter": 1030, "certify_every": 1, "representation": "implicit"}
     result = solve("least squares", X, Y, radius=0.5, **options)
     assert len(result.history) == 1030
     assert np.isfinite(result.history.column("gap")).all()

@@ -64,9 +64,10 @@ def test_a_custom_loss_follows_plain_numpy(
         layout(X),
         y,
         radius=RADIUS,
+        solver="dfw",
         lmo="naive",
         step="harmonic",
-        epochs=12,
+        max_iter=12,
         representation=representation,
         engine=dt.LocalEngine(n_shards=4, n_jobs=2),
         callback=lambda W, record: iterates.append(W.to_dense()),
@@ -83,7 +84,8 @@ def test_its_line_search_only_descends(
     representation: str, lmo: str, cases: dict[str, Any]
 ) -> None:
     loss, plain, X, y, _ = cases["Huber"]
-    options: Any = {"radius": RADIUS, "lmo": lmo, "representation": representation, "epochs": 15}
+    options: Any = {"radius": RADIUS, "solver": "dfw", "lmo": lmo, "max_iter": 15}
+    options["representation"] = representation
     options |= {"engine": dt.LocalEngine(n_shards=2, n_jobs=1)}
     result = dt.solve(dt.ScoresTask(loss), X, y, **options)
     objectives = [result.objective_at_zero, *result.history.column("objective")]
@@ -95,9 +97,11 @@ def test_its_line_search_only_descends(
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 def test_float32_data_stay_so(representation: str, cases: dict[str, Any]) -> None:
     loss, _, X, y, _ = cases["Huber"]
-    options: Any = {"radius": RADIUS, "representation": representation, "epochs": 10}
-    double = dt.solve(dt.ScoresTask(loss), X, y, **options)
-    single = dt.solve(dt.ScoresTask(loss), X.astype(np.float32), y.astype(np.float32), **options)
+    options: Any = {"radius": RADIUS, "representation": representation, "max_iter": 10}
+    double = dt.solve(dt.ScoresTask(loss), X, y, solver="dfw", **options)
+    single = dt.solve(
+        dt.ScoresTask(loss), X.astype(np.float32), y.astype(np.float32), solver="dfw", **options
+    )
     assert single.plan.workload.itemsize == 4
     np.testing.assert_allclose(single.W.to_dense(), double.W.to_dense(), atol=1e-3)
 
@@ -112,21 +116,30 @@ def test_a_loss_without_curvature_is_refused_a_line_search_before_the_first_roun
             raise AssertionError("a round was run")
 
     with pytest.raises(TypeError, match=r"curvature|linesearch"):
-        dt.solve(dt.ScoresTask(Flat()), *multitask, radius=RADIUS, step="linesearch", epochs=1)
+        dt.solve(
+            dt.ScoresTask(Flat()),
+            *multitask,
+            radius=RADIUS,
+            solver="dfw",
+            step="linesearch",
+            max_iter=1,
+        )
 
 
 def test_a_loss_without_curvature_runs_with_other_steps(multitask: tuple[Any, Any]) -> None:
     class Flat(Huber):
         curvature = dt.losses.Loss.curvature
 
-    result = dt.solve(dt.ScoresTask(Flat()), *multitask, radius=1.0, step="harmonic", epochs=30)
+    result = dt.solve(
+        dt.ScoresTask(Flat()), *multitask, radius=1.0, solver="dfw", step="harmonic", max_iter=30
+    )
     assert result.objective < 0.9 * result.objective_at_zero
 
 
 @pytest.mark.parametrize("loss", ["hinge", dt.losses.SquaredLoss, None])
 def test_what_is_no_loss_is_refused(loss: Any, multitask: tuple[Any, Any]) -> None:
     with pytest.raises(TypeError, match="loss"):
-        dt.solve(dt.ScoresTask(loss), *multitask, radius=1.0, epochs=1)
+        dt.solve(dt.ScoresTask(loss), *multitask, radius=1.0, solver="dfw", max_iter=1)
 
 
 # Weights and an intercept
@@ -140,10 +153,10 @@ def test_a_custom_loss_takes_weights_and_an_intercept(
     X, Y = multitask[0], 20.0 * multitask[1] + 1.0
     weights = np.random.default_rng(0).integers(0, 4, len(X))
     repeated = np.repeat(np.arange(len(X)), weights)
-    options: Any = {"radius": 2.0, "lmo": "naive", "step": step, "epochs": 8}
+    options: Any = {"radius": 2.0, "solver": "dfw", "lmo": "naive", "step": step, "max_iter": 8}
     options |= {
         "representation": form,
-        "intercept": intercept,
+        "fit_intercept": intercept,
         "engine": dt.LocalEngine(n_shards=2, n_jobs=1),
     }
     weighted, plain = (
@@ -168,7 +181,8 @@ def test_a_loss_that_turns_labels_into_something_else_takes_weights(
     X, y = multiclass
     weights = 1 + np.random.default_rng(0).integers(0, 4, len(X))
     repeated = np.repeat(np.arange(len(X)), weights)
-    options: Any = {"radius": 2.0, "lmo": "naive", "epochs": 6, "representation": form}
+    options: Any = {"radius": 2.0, "solver": "dfw", "lmo": "naive", "max_iter": 6}
+    options["representation"] = form
     options |= {"engine": dt.LocalEngine(n_shards=2, n_jobs=1)}
     weighted, plain = (
         dt.solve(dt.ScoresTask(SquaredHinge()), A, t, sample_weight=w, **options)

@@ -43,7 +43,7 @@ def test_one_row_one_feature_one_column(
             inside * Y,
             lmo=lmo,
             step=step,
-            epochs=4,
+            max_iter=4,
             representation=form,
             engine=TWO_SHARDS,
         )
@@ -69,7 +69,7 @@ def test_a_classification_of_two_rows_or_one_feature(
             np.arange(n) % m,
             lmo=lmo,
             step=step,
-            epochs=4,
+            max_iter=4,
             representation=form,
             engine=TWO_SHARDS,
         )
@@ -81,7 +81,9 @@ def test_a_classification_of_two_rows_or_one_feature(
 def test_one_row_of_one_declared_class_among_several(lmo: str) -> None:
     X = np.array([[1.0, -2.0]])
     task = dt.Multinomial(n_classes=3)
-    result = dt.solve(task, X, np.array([1]), radius=30.0, lmo=lmo, epochs=20, engine=TWO_SHARDS)
+    result = dt.solve(
+        task, X, np.array([1]), radius=30.0, solver="dfw", lmo=lmo, max_iter=20, engine=TWO_SHARDS
+    )
     assert_sound(result, 30.0)
     assert result.objective < 1e-3 * np.log(3.0)
     assert (X @ result.W).argmax() == 1
@@ -104,7 +106,7 @@ def test_a_zero_gradient_is_optimal(
         "representation": form,
         "engine": TWO_SHARDS,
     }
-    result = solve(task, X, y, radius=2.0, epochs=5, **options)
+    result = solve(task, X, y, radius=2.0, max_iter=5, **options)
     assert result.status == "optimal"
     assert result.certificate.sigma_bound == 0.0
     assert result.gap <= 1e-12 * result.objective_at_zero  # what rounding may hide
@@ -116,7 +118,7 @@ def test_a_zero_gradient_is_optimal(
 @pytest.mark.parametrize("lmo", LMOS)
 def test_a_start_at_the_exact_optimum_is_optimal(lmo: str) -> None:
     X, W = np.eye(4, 3), dt.LowRankMatrix(np.eye(3)[:, :2], [0.5, 0.25], np.eye(2))
-    result = solve("least squares", X, X @ W, lmo=lmo, start=W, epochs=5)
+    result = solve("least squares", X, X @ W, lmo=lmo, start=W, max_iter=5)
     assert result.status == "optimal"
     assert (result.objective, result.certificate.sigma_bound) == (0.0, 0.0)
     assert result.gap <= 1e-10 * result.objective_at_zero
@@ -135,7 +137,7 @@ def test_rows_and_columns_of_zeros_do_no_harm(
     for lmo in ("power-2", "naive", "sva"):
         options: Any = {"lmo": lmo, "representation": form, "engine": engine}
         data = sp.csr_array(X) if sparse else X
-        result = solve(task, data, y, radius=2.0, epochs=4, **options)
+        result = solve(task, data, y, radius=2.0, max_iter=4, **options)
         assert_sound(result, 2.0)
         assert result.objective <= result.objective_at_zero
         np.testing.assert_allclose(result.W.to_dense()[1::2], 0.0, atol=1e-12)
@@ -172,7 +174,7 @@ def test_what_overflows_is_an_error_and_never_a_silent_result(
     failure, result = "", None
     try:
         result = solve(
-            task, X, y, radius=radius, step=step, epochs=4, representation=form, engine=TWO_SHARDS
+            task, X, y, radius=radius, step=step, max_iter=4, representation=form, engine=TWO_SHARDS
         )
     except (ValueError, ArithmeticError) as error:
         failure = str(error)

@@ -50,8 +50,8 @@ def test_folds_by_sums_are_refits_on_the_training_rows(
 ) -> None:
     X, Y = layout(multitask[0].astype(dtype)), multitask[1]
     radii = [0.5, 2.0]
-    options: Any = {"representation": "gram", "tol": 1e-9, "seed": seed, "engine": ENGINE}
-    path = dt.path(dt.LeastSquares(), X, Y, radii=radii, folds=3, **options)
+    options: Any = {"representation": "gram", "tol": 1e-9, "random_state": seed, "engine": ENGINE}
+    path = dt.path(dt.LeastSquares(), X, Y, radii=radii, cv=3, **options)
     fold_of = folds_of_rows(X, Y, 3, seed, 3)
     assert path.validation is not None
     assert path.validation.shape == (2, 3)
@@ -74,7 +74,7 @@ def test_folds_of_a_classification_are_refits_on_the_training_rows(
     X = sp.csr_array(X) if sparse else X
     task = dt.Multinomial(n_classes=4)
     options: Any = {"representation": form, "engine": ENGINE}
-    path = dt.path(task, X, y, radii=[1.0, 5.0], folds=3, tol=1e-8, **options)
+    path = dt.path(task, X, y, radii=[1.0, 5.0], cv=3, tol=1e-8, **options)
     fold_of = random_folds(Shard(0, X, y), 3, 0)
     assert np.bincount(fold_of).tolist() == [20, 20, 20]
     assert path.validation is not None
@@ -91,7 +91,7 @@ def test_folds_of_a_classification_are_refits_on_the_training_rows(
 def test_results_with_folds_are_those_without(data: dict[str, Any]) -> None:
     for name, task in TASKS.items():
         without, with_folds = (
-            dt.path(task, *data[name], radii=[1.0, 3.0], folds=folds, engine=ENGINE, tol=1e-5)
+            dt.path(task, *data[name], radii=[1.0, 3.0], cv=folds, engine=ENGINE, tol=1e-5)
             for folds in (None, 2)
         )
         for one, other in zip(without.results, with_folds.results, strict=True):
@@ -101,7 +101,7 @@ def test_results_with_folds_are_those_without(data: dict[str, Any]) -> None:
 def test_folds_follow_the_seed(multitask: tuple[Any, Any]) -> None:
     found = [
         dt.path(
-            dt.LeastSquares(), *multitask, radii=[1.0], folds=3, seed=seed, engine=ENGINE
+            dt.LeastSquares(), *multitask, radii=[1.0], cv=3, random_state=seed, engine=ENGINE
         ).validation
         for seed in (0, 0, 1)
     ]
@@ -116,7 +116,7 @@ def test_no_fold_is_empty_and_none_is_much_larger_than_another(
 ) -> None:
     """Also if a shard has fewer rows than there are folds; up to one fold for each row."""
     X, y = data[name]
-    path = dt.path(TASKS[name], X, y, radii=[0.5], folds=folds, tol=0.1)
+    path = dt.path(TASKS[name], X, y, radii=[0.5], cv=folds, tol=0.1)
     assert path.validation is not None
     assert path.validation.shape == (1, folds)
     assert np.isfinite(path.validation).all()
@@ -125,9 +125,9 @@ def test_no_fold_is_empty_and_none_is_much_larger_than_another(
 
 
 def test_validation_finds_the_radius_that_noise_allows() -> None:
-    X, Y, W = dt.datasets.make_multitask(n=200, d=20, m=15, rank=2, noise=1.0, seed=0)
+    X, Y, W = dt.datasets.make_multitask(n=200, d=20, m=15, rank=2, noise=1.0, random_state=0)
     radii = [share * W.trace_norm for share in (0.05, 1.0, 50.0)]
-    path = dt.path(dt.LeastSquares(), X, Y, radii=radii, folds=5)
+    path = dt.path(dt.LeastSquares(), X, Y, radii=radii, cv=5)
     assert path.best == 1
     assert np.all(np.diff([result.objective for result in path.results]) < 0.0)
 
@@ -144,7 +144,7 @@ def test_without_folds_there_is_no_best_radius(multitask: tuple[Any, Any]) -> No
 @pytest.fixture(scope="module")
 def uncentred(multitask: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
     """Features and targets that an intercept matters for; every class occurs in every fold."""
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, random_state=0)
     return {
         "least squares": (multitask[0] + 3.0, multitask[1] + np.arange(5.0)),
         "multinomial": (X + 3.0, y),
@@ -169,8 +169,13 @@ def test_given_folds_are_refits_on_the_training_rows(
     assert (fold_of < 0).any()
     weights = rng.integers(0, 4, 60) if weighted else None
     radii = [1.5, 0.3]
-    options: Any = {"representation": form, "engine": ENGINE, "tol": 1e-4, "intercept": intercept}
-    path = dt.path(TASKS[name], X, y, radii=radii, folds=fold_of, sample_weight=weights, **options)
+    options: Any = {
+        "representation": form,
+        "engine": ENGINE,
+        "tol": 1e-4,
+        "fit_intercept": intercept,
+    }
+    path = dt.path(TASKS[name], X, y, radii=radii, cv=fold_of, sample_weight=weights, **options)
     assert path.validation is not None
     assert path.validation.shape == (2, 2)
     assert [len(results) for results in path.fold_results] == [2, 2]
@@ -206,7 +211,7 @@ def test_results_of_a_path_with_an_intercept_are_those_of_runs_of_their_own(
     name: str, form: str, uncentred: dict[str, Any]
 ) -> None:
     weights = np.random.default_rng(0).uniform(0.1, 2.0, 60)
-    options: Any = {"representation": form, "engine": ENGINE, "tol": 1e-4, "intercept": True}
+    options: Any = {"representation": form, "engine": ENGINE, "tol": 1e-4, "fit_intercept": True}
     options |= {"sample_weight": weights}
     fold_of = np.arange(60) % 2
     runs = [
@@ -214,7 +219,7 @@ def test_results_of_a_path_with_an_intercept_are_those_of_runs_of_their_own(
         for radius in (0.3, 1.0)
     ]
     for folds in (None, fold_of):
-        path = dt.path(TASKS[name], *uncentred[name], radii=[0.3, 1.0], folds=folds, **options)
+        path = dt.path(TASKS[name], *uncentred[name], radii=[0.3, 1.0], cv=folds, **options)
         assert (path.validation is None) == (folds is None)
         assert len(path.fold_results) == (0 if folds is None else 2)
         for alone, result in zip(runs, path.results, strict=True):
@@ -233,7 +238,7 @@ def test_moments_of_folds_with_an_intercept_take_any_layout(
 ) -> None:
     X, Y = uncentred["least squares"]
     X, fold_of = X.astype(dtype), np.arange(60) % 3
-    options: Any = {"radii": [1.0], "folds": fold_of, "intercept": True, "tol": 1e-5}
+    options: Any = {"radii": [1.0], "cv": fold_of, "fit_intercept": True, "tol": 1e-5}
     options |= {"engine": ENGINE}
     plain = dt.path(dt.LeastSquares(), X.astype(np.float64), Y, representation="gram", **options)
     other = dt.path(dt.LeastSquares(), layout(X), Y, representation="gram", **options)
@@ -242,7 +247,7 @@ def test_moments_of_folds_with_an_intercept_take_any_layout(
 
 def test_folds_far_from_zero_keep_their_digits(multitask: tuple[Any, Any]) -> None:
     X, Y = multitask
-    options: Any = {"radii": [1.0], "folds": np.arange(60) % 3, "intercept": True, "tol": 1e-6}
+    options: Any = {"radii": [1.0], "cv": np.arange(60) % 3, "fit_intercept": True, "tol": 1e-6}
     options |= {"engine": ENGINE}
     near, far = (
         dt.path(dt.LeastSquares(), X + shift, Y - shift, representation="gram", **options)
@@ -262,9 +267,9 @@ def test_all_runs_learn_from_rows_in_no_fold(
 ) -> None:
     """One fold is enough then, and how negative a number is does not matter."""
     X, y = uncentred[name]
-    options: Any = {"radii": [1.0], "representation": form, "engine": ENGINE, "intercept": True}
+    options: Any = {"radii": [1.0], "representation": form, "engine": ENGINE, "fit_intercept": True}
     fold_of = np.where(np.arange(60) < 15, 0, -1)
-    path = dt.path(TASKS[name], X, y, folds=fold_of, **options)
+    path = dt.path(TASKS[name], X, y, cv=fold_of, **options)
     assert path.validation is not None
     assert path.validation.shape == (1, 1)
     task = dt.Multinomial(4) if name == "multinomial" else TASKS[name]
@@ -273,7 +278,7 @@ def test_all_runs_learn_from_rows_in_no_fold(
     assert abs(found.objective - alone.objective) <= max(found.gap, alone.gap)
     expected = validation_losses(name, X[:15], y[:15], None, found)
     assert path.validation[0, 0] == pytest.approx(expected, rel=1e-8)
-    same = dt.path(TASKS[name], X, y, folds=list(np.where(fold_of < 0, -7, 0)), **options)
+    same = dt.path(TASKS[name], X, y, cv=list(np.where(fold_of < 0, -7, 0)), **options)
     np.testing.assert_array_equal(same.validation, path.validation)  # type: ignore[arg-type]
 
 
@@ -281,10 +286,10 @@ def test_given_folds_are_those_made_at_random_if_they_are_the_same(
     multitask: tuple[Any, Any],
 ) -> None:
     fold_of = folds_of_rows(*multitask, 4, 3, 3)
-    options: Any = {"radii": [1.0], "engine": ENGINE, "seed": 3, "representation": "gram"}
+    options: Any = {"radii": [1.0], "engine": ENGINE, "random_state": 3, "representation": "gram"}
     for intercept in (False, True):
         random, given = (
-            dt.path(dt.LeastSquares(), *multitask, folds=folds, intercept=intercept, **options)
+            dt.path(dt.LeastSquares(), *multitask, cv=folds, fit_intercept=intercept, **options)
             for folds in (4, fold_of)
         )
         np.testing.assert_array_equal(given.validation, random.validation)  # type: ignore[arg-type]
@@ -300,9 +305,9 @@ def test_a_fold_of_rows_that_count_nothing_has_no_loss(
         TASKS[name],
         *uncentred[name],
         radii=[1.0],
-        folds=fold_of,
+        cv=fold_of,
         sample_weight=weights,
-        intercept=True,
+        fit_intercept=True,
         representation=form,
         engine=ENGINE,
     )
@@ -321,8 +326,8 @@ def test_folds_that_leave_no_weight_to_learn_from_are_refused(
             TASKS[name],
             *uncentred[name],
             radii=[1.0],
-            folds=fold_of,
+            cv=fold_of,
             sample_weight=(fold_of == 0).astype(float),
-            intercept=True,
+            fit_intercept=True,
             representation=form,
         )

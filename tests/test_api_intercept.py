@@ -27,7 +27,7 @@ ALTERNATING = [
 @pytest.fixture(scope="module")
 def data(multitask: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
     """Features and targets far from zero, so that an intercept matters; every class occurs."""
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, random_state=0)
     y[(y == 3) & (np.arange(60) % 3 > 0)] = 1
     return {
         "least squares": (multitask[0] + 0.5, multitask[1] + np.arange(5.0)),
@@ -37,7 +37,7 @@ def data(multitask: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
 
 def solve(task: Any, X: Any, y: Any, **options: Any) -> dt.Result:
     """With an intercept, by default."""
-    call = {"radius": 2.0, "intercept": True, "engine": ENGINE, **options}
+    call = {"radius": 2.0, "fit_intercept": True, "solver": "dfw", "engine": ENGINE, **options}
     return dt.solve(TASKS[task] if isinstance(task, str) else task, X, y, **call)
 
 
@@ -55,9 +55,9 @@ def test_least_squares_is_that_of_centred_rows(
     x_mean, y_mean = np.average(X, 0, weights), np.average(Y, 0, weights)
     options: Any = {"radius": 1.0, "solver": solver, "representation": form}
     options |= {"sample_weight": weights}
-    options |= {"lmo": "naive", "epochs": 12} if solver == "dfw" else {"tol": 1e-6}
+    options |= {"lmo": "naive", "max_iter": 12} if solver == "dfw" else {"tol": 1e-6}
     free = solve("least squares", X, Y, **options)
-    centred = solve("least squares", X - x_mean, Y - y_mean, intercept=False, **options)
+    centred = solve("least squares", X - x_mean, Y - y_mean, fit_intercept=False, **options)
     scale = centred.objective_at_zero
     assert free.objective_at_zero == pytest.approx(scale, rel=1e-9)
     if solver == "dfw":
@@ -82,7 +82,7 @@ def test_sparse_features_stay_so_and_give_the_same(
 ) -> None:
     X, y = data[name][0].astype(dtype), data[name][1]
     X[np.random.default_rng(0).random(X.shape) < 0.6] = 0.0
-    options: Any = {"lmo": "naive", "epochs": 6, "representation": form}
+    options: Any = {"lmo": "naive", "max_iter": 6, "representation": form}
     dense, sparse = (solve(name, A, y, **options) for A in (X, sp.csr_array(X)))
     atol = 1e-3 if dtype is np.float32 else 1e-7
     np.testing.assert_allclose(sparse.W.to_dense(), dense.W.to_dense(), atol=atol)
@@ -100,7 +100,9 @@ def test_no_other_intercept_is_better(
 ) -> None:
     X, y = data[name]
     weights = np.random.default_rng(1).integers(0, 4, len(X)) if weighted else None
-    result = solve(name, X, y, sample_weight=weights, solver=solver, epochs=30, representation=form)
+    result = solve(
+        name, X, y, sample_weight=weights, solver=solver, max_iter=30, representation=form
+    )
     check_balance(name, X, y, result, weights)
 
 
@@ -117,7 +119,7 @@ def test_no_other_intercept_is_better(
 def test_every_oracle_and_step_takes_an_intercept(
     name: str, lmo: str, step: str, data: dict[str, Any]
 ) -> None:
-    options: Any = {"lmo": lmo, "step": step, "epochs": 15}
+    options: Any = {"lmo": lmo, "step": step, "max_iter": 15}
     result = solve(name, *data[name], **options)
     check_balance(name, *data[name], result)
     if step == "linesearch":
@@ -128,7 +130,7 @@ def test_every_oracle_and_step_takes_an_intercept(
 def test_the_gram_form_has_no_intercept_for_shards_that_look_for_themselves(
     data: dict[str, Any],
 ) -> None:
-    options: Any = {"lmo": "sva", "epochs": 2}
+    options: Any = {"lmo": "sva", "max_iter": 2}
     result = solve("least squares", *data["least squares"], **options)
     assert result.plan.representation != "gram"
     with pytest.raises(ValueError, match=r"^representation must be one of implicit, .*'gram'"):
@@ -171,7 +173,7 @@ def test_the_certificate_is_never_below_the_truth(
         y,
         radius=radius,
         lmo="naive",
-        epochs=6,
+        max_iter=6,
         certify_every=1,
         representation=form,
         callback=note,
@@ -212,7 +214,7 @@ def test_a_constant_added_to_the_features_changes_nothing(
 ) -> None:
     X, y = data[name]
     shift = np.random.default_rng(0).normal(0, 30, X.shape[1])
-    options: Any = {"lmo": "naive", "epochs": 6, "representation": form}
+    options: Any = {"lmo": "naive", "max_iter": 6, "representation": form}
     one, other = (solve(name, A, y, **options) for A in (X, X + shift))
     np.testing.assert_allclose(other.W.to_dense(), one.W.to_dense(), atol=1e-7)
     assert other.objective == pytest.approx(one.objective, rel=1e-9)
@@ -254,7 +256,7 @@ def test_two_classes(form: str, solver: str) -> None:
     X = rng.standard_normal((50, 3)) + 2.0
     y = (X @ [1.0, -1.0, 0.5] + rng.logistic(size=50) > 2.0).astype(int)
     options: Any = {"radius": 1.0, "solver": solver, "representation": form, "tol": 1e-4}
-    result = solve(dt.Multinomial(), X, y, epochs=2000, **options)
+    result = solve(dt.Multinomial(), X, y, max_iter=2000, **options)
     assert result.status == "optimal"
     check_balance("multinomial", X, y, result)
     assert result.intercept is not None
@@ -269,7 +271,7 @@ def test_separable_classes(form: str, solver: str, radius: float) -> None:
     y = np.arange(40) % 3
     X = 10.0 * np.eye(3)[y] + rng.uniform(-1, 1, (40, 3)) + 5.0
     options: Any = {"radius": radius, "solver": solver, "representation": form}
-    result = solve(dt.Multinomial(), X, y, epochs=10, **options)
+    result = solve(dt.Multinomial(), X, y, max_iter=10, **options)
     assert result.intercept is not None
     scores = X @ result.W.to_dense() + result.intercept
     np.testing.assert_array_equal(scores.argmax(axis=1), y)
@@ -284,15 +286,15 @@ def test_the_intercept_is_the_best_however_large_the_scores(form: str, radius: f
 
     A step of the paper's goes there, whatever it makes of F, and so does a large radius.
     """
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=0)
-    options: Any = {"radius": radius, "intercept": True, "representation": form}
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, random_state=0)
+    options: Any = {"radius": radius, "fit_intercept": True, "representation": form}
     options |= {"engine": dt.LocalEngine(n_shards=1)}
     for epochs in (1, 5):
         result = solve(
-            dt.Multinomial(), X, y, lmo="naive", step="harmonic", epochs=epochs, **options
+            dt.Multinomial(), X, y, lmo="naive", step="harmonic", max_iter=epochs, **options
         )
         check_balance("multinomial", X, y, result)
-    result = solve(dt.Multinomial(), X, y, solver="accelerated", epochs=200, **options)
+    result = solve(dt.Multinomial(), X, y, solver="accelerated", max_iter=200, **options)
     assert result.status == "optimal"
     assert result.objective < 0.1 * result.objective_at_zero
 
@@ -302,8 +304,8 @@ def test_scores_that_hide_F_in_their_rounding_take_few_shifts_of_the_intercept(
     radius: float,
 ) -> None:
     """The rows' losses are differences of scores that are a thousand times as large."""
-    X, y, _ = dt.datasets.make_multiclass(n=400, d=20, m=12, rank=6, seed=0)
-    options: Any = {"radius": radius, "solver": "accelerated", "epochs": 15}
+    X, y, _ = dt.datasets.make_multiclass(n=400, d=20, m=12, rank=6, random_state=0)
+    options: Any = {"radius": radius, "solver": "accelerated", "max_iter": 15}
     options |= {"representation": "implicit", "engine": dt.LocalEngine(n_shards=1)}
     result = solve(dt.Multinomial(12), X.astype(np.float32), y, **options)
     shifts = [made["method"] for made in result.rounds].count("shift")
@@ -326,9 +328,9 @@ def test_a_class_that_no_row_has_sends_no_intercept_far_away(
     form: str, solver: str, dtype: Any
 ) -> None:
     """Its best intercept is -∞, but exp(-100) is as good as that."""
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=1)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, random_state=1)
     assert 2 not in y
-    options: Any = {"radius": 4.0, "solver": solver, "representation": form, "epochs": 8}
+    options: Any = {"radius": 4.0, "solver": solver, "representation": form, "max_iter": 8}
     result = solve(dt.Multinomial(4), X.astype(dtype), y, **options)
     assert result.intercept is not None
     assert np.abs(result.intercept).max() < 1e3
@@ -346,13 +348,13 @@ def test_a_class_that_no_row_has_sends_no_intercept_far_away(
 def test_without_an_intercept_there_is_none_and_records_are_the_same(
     name: str, form: str, data: dict[str, Any]
 ) -> None:
-    options: Any = {"epochs": 3, "representation": form}
+    options: Any = {"max_iter": 3, "representation": form}
     seen: list[set[str]] = []
     without, with_one = (
         solve(
             name,
             *data[name],
-            intercept=intercept,
+            fit_intercept=intercept,
             callback=lambda W, record: seen.append(set(record)),
             **options,
         )
@@ -369,7 +371,7 @@ def test_without_an_intercept_there_is_none_and_records_are_the_same(
 @pytest.mark.parametrize("name", TASKS)
 def test_the_rounds_of_an_intercept_are_counted(name: str, form: str, data: dict[str, Any]) -> None:
     X, y = data[name]
-    result = solve(name, X, y, epochs=4, representation=form)
+    result = solve(name, X, y, max_iter=4, representation=form)
     m = result.W.shape[1]
     of = {
         method: [made for made in result.rounds if made["method"] == method]
@@ -389,7 +391,7 @@ def test_the_rounds_of_an_intercept_are_counted(name: str, form: str, data: dict
 
 
 def test_in_gram_form_the_means_are_the_only_other_round(data: dict[str, Any]) -> None:
-    result = solve("least squares", *data["least squares"], epochs=3, representation="gram")
+    result = solve("least squares", *data["least squares"], max_iter=3, representation="gram")
     methods = [made["method"] for made in result.rounds]
     assert methods[:2] == ["first_moments", "moments"]
     assert not {"shift", "balance"} & set(methods)
@@ -434,11 +436,11 @@ def test_a_warm_start_begins_where_it_is_told(
 ) -> None:
     options: Any = {"representation": form}
     first = solve(name, *data[name], solver="accelerated", tol=1e-6, **options)
-    again = solve(name, *data[name], solver=solver, tol=1e-5, start=first.W, epochs=5, **options)
+    again = solve(name, *data[name], solver=solver, tol=1e-5, start=first.W, max_iter=5, **options)
     assert again.status == "optimal"
     assert again.objective_at_zero == pytest.approx(first.objective_at_zero, rel=1e-10)
     assert again.objective <= first.objective * (1.0 + 1e-9)
-    still = solve(name, *data[name], start=first.W, epochs=0, **options)
+    still = solve(name, *data[name], start=first.W, step=0.0, max_iter=1, **options)
     assert still.objective == pytest.approx(first.objective, rel=1e-10)
     np.testing.assert_allclose(still.intercept, first.intercept, atol=1e-5)
     check_balance(name, *data[name], still)
@@ -456,7 +458,7 @@ def test_the_number_of_threads_changes_no_bit(
             *data[name],
             sample_weight=weights,
             solver=solver,
-            epochs=5,
+            max_iter=5,
             representation=form,
             engine=dt.LocalEngine(n_shards=4, n_jobs=n_jobs),
         )
@@ -471,7 +473,7 @@ def test_the_number_of_threads_changes_no_bit(
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_shards_change_little(name: str, form: str, data: dict[str, Any]) -> None:
     """Also if some of them have no rows."""
-    options: Any = {"lmo": "naive", "epochs": 5, "representation": form}
+    options: Any = {"lmo": "naive", "max_iter": 5, "representation": form}
     one, other = (
         solve(name, *data[name], engine=dt.LocalEngine(n_shards=n_shards, n_jobs=1), **options)
         for n_shards in (1, 62)
@@ -483,7 +485,7 @@ def test_shards_change_little(name: str, form: str, data: dict[str, Any]) -> Non
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_float32_features_give_nearly_the_same(name: str, form: str, data: dict[str, Any]) -> None:
     X, y = data[name]
-    options: Any = {"lmo": "naive", "epochs": 6, "representation": form}
+    options: Any = {"lmo": "naive", "max_iter": 6, "representation": form}
     double, single = (solve(name, A, y, **options) for A in (X, X.astype(np.float32)))
     assert single.plan.workload.itemsize == 4
     np.testing.assert_allclose(single.W.to_dense(), double.W.to_dense(), atol=5e-3)
@@ -502,5 +504,5 @@ def test_float32_features_give_nearly_the_same(name: str, form: str, data: dict[
 @pytest.mark.parametrize("intercept", [None, 1, 0, "yes", 1.0, [True]])
 def test_an_intercept_is_wanted_or_not(intercept: Any, data: dict[str, Any]) -> None:
     for call, size in ((dt.solve, {"radius": 1.0}), (dt.path, {"radii": [1.0]})):
-        with pytest.raises(TypeError, match=r"^intercept must be True or False, got .*\.$"):
-            call(dt.LeastSquares(), *data["least squares"], intercept=intercept, **size)  # type: ignore[operator]
+        with pytest.raises(TypeError, match=r"^fit_intercept must be True or False, got .*\.$"):
+            call(dt.LeastSquares(), *data["least squares"], fit_intercept=intercept, **size)  # type: ignore[operator]

@@ -50,7 +50,7 @@ def test_every_radius_is_certified_and_equal_to_a_run_of_its_own(
 def test_the_order_of_the_radii_is_that_of_the_results_alone(
     name: str, order: list[int], data: dict[str, Any]
 ) -> None:
-    options: Any = {"engine": ENGINE, "folds": 2}
+    options: Any = {"engine": ENGINE, "cv": 2}
     sorted_path = dt.path(TASKS[name], *data[name], radii=RADII, **options)
     path = dt.path(TASKS[name], *data[name], radii=[RADII[k] for k in order], **options)
     assert path.radii.tolist() == [RADII[k] for k in order]
@@ -80,9 +80,9 @@ def test_radii_may_come_from_a_generator(data: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("name", "first"), [("least squares", 0.5), ("multinomial", 10.0)])
 def test_warm_starts_take_fewer_epochs_than_cold_ones(name: str, first: float) -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=200, d=20, m=15, rank=6, noise=0.5, seed=3)
+    X, Y, _ = dt.datasets.make_multitask(n=200, d=20, m=15, rank=6, noise=0.5, random_state=3)
     X = X * np.logspace(0, -2, 20)  # so that there is something to do
-    _, y, _ = dt.datasets.make_multiclass(n=200, d=20, m=15, rank=6, seed=3)
+    _, y, _ = dt.datasets.make_multiclass(n=200, d=20, m=15, rank=6, random_state=3)
     targets = Y if name == "least squares" else y
     radii = [first * 1.3**k for k in range(5)]
     options: Any = {"representation": "implicit", "engine": ENGINE, "tol": 1e-5}
@@ -142,7 +142,7 @@ def test_moments_are_the_only_look_at_the_data(
         dt.LeastSquares(),
         *multitask,
         radii=RADII,
-        folds=folds,
+        cv=folds,
         representation="gram",
         engine=engine,
     )
@@ -168,7 +168,7 @@ def test_threads_and_shards_of_every_run_are_given_back(
     before = threading.active_count()
     for name in TASKS:
         dt.path(
-            TASKS[name], *data[name], radii=[1.0, 2.0], folds=2, engine=dt.LocalEngine(2, n_jobs=2)
+            TASKS[name], *data[name], radii=[1.0, 2.0], cv=2, engine=dt.LocalEngine(2, n_jobs=2)
         )
     assert threading.active_count() == before
 
@@ -192,7 +192,7 @@ class Custom:
 
 def test_a_custom_task_has_paths_and_folds_too(multitask: tuple[Any, Any]) -> None:
     X, Y = multitask
-    options: Any = {"radii": [0.5, 2.0], "folds": 2, "tol": 1e-7, "engine": ENGINE}
+    options: Any = {"radii": [0.5, 2.0], "cv": 2, "tol": 1e-7, "engine": ENGINE}
     own = dt.path(Custom(), X, Y, **options)
     ours = dt.path(dt.LeastSquares(), X, Y, representation="implicit", **options)
     for one, other in zip(own.results, ours.results, strict=True):
@@ -212,7 +212,7 @@ class Targetless(Custom):
 
 
 def test_a_task_without_targets_has_folds_too(multitask: tuple[Any, Any]) -> None:
-    options: Any = {"radii": [1.0], "folds": 3, "engine": ENGINE}
+    options: Any = {"radii": [1.0], "cv": 3, "engine": ENGINE}
     with_targets = dt.path(Custom(), *multitask, **options)
     without = dt.path(Targetless(), np.hstack(multitask), **options)
     np.testing.assert_allclose(without.validation, with_targets.validation, rtol=1e-9)  # type: ignore[arg-type]
@@ -239,7 +239,7 @@ def test_ctrl_c_ends_the_path_and_not_only_one_of_its_runs(
     task = Interrupted(at)
     engine = dt.LocalEngine(n_shards=1, n_jobs=1)
     with pytest.raises(KeyboardInterrupt):
-        dt.path(task, *multitask, radii=RADII, folds=folds, engine=engine, tol=1e-9)
+        dt.path(task, *multitask, radii=RADII, cv=folds, engine=engine, tol=1e-9)
     assert task.seen == at
 
 
@@ -253,10 +253,10 @@ BAD: dict[str, list[Any]] = {
         *(None, 3, 1.0, "12", b"12", "", np.array(1.0)),
         *([0.0], [-1.0], [1.0, NAN], [INF], [1.0, None], ["1"], [[1.0]], np.ones((2, 2)), [True]),
     ],
-    "folds": [0, 1, -3, 2.0, 61, 10**9, "5", True, [5], NAN],
+    "cv": [0, 1, -3, 2.0, 61, 10**9, "5", True, [5], NAN],
     "tol": [-1.0, NAN, INF, "1", True],
-    "epochs": [-1, 1.5, None, "3", True],
-    "seed": [-1, 0.5, None],
+    "max_iter": [-1, 0, 1.5, "3", True],
+    "random_state": [-1, 0.5, "1"],
     "representation": ["", "sparse", None, 3],
     "engine": ["local", 3, dt.LocalEngine],
     "features": ["a"],
@@ -310,12 +310,12 @@ def test_bad_folds_of_rows_are_refused_in_one_sentence(
                 dt.LeastSquares(),
                 *multitask,
                 radii=[1.0],
-                folds=folds,
+                cv=folds,
                 representation=form,
                 engine=Untouched(),
             )
         message = str(caught.value)
-        assert message.startswith("folds must")
+        assert message.startswith("cv must")
         assert message.endswith(".")
         assert "\n" not in message
 
@@ -324,12 +324,5 @@ def test_folds_of_more_than_the_rows_are_refused_with_their_number(
     multiclass: tuple[Any, Any],
 ) -> None:
     for task in (dt.Multinomial(), Custom()):
-        with pytest.raises(ValueError, match=r"folds must be at most the 60 rows, got 61\."):
-            dt.path(task, *multiclass, radii=[1.0], folds=61, engine=Untouched())
-
-
-def test_no_epochs_leave_every_run_at_zero(multitask: tuple[Any, Any]) -> None:
-    path = dt.path(dt.LeastSquares(), *multitask, radii=[1.0, 2.0], epochs=0, folds=3)
-    assert [(result.status, result.W.rank) for result in path.results] == [("max_epochs", 0)] * 2
-    assert path.validation is not None
-    assert np.array_equal(path.validation[0], path.validation[1])
+        with pytest.raises(ValueError, match=r"cv must be at most the 60 rows, got 61\."):
+            dt.path(task, *multiclass, radii=[1.0], cv=61, engine=Untouched())

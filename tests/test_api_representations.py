@@ -46,7 +46,13 @@ def run(task: str, X: Any, y: Any, **options: Any) -> tuple[dt.Result, list[Any]
         X,
         y,
         callback=lambda W, record: iterates.append(W.to_dense()),
-        **{"radius": RADIUS[task], "epochs": EPOCHS, "engine": ENGINE, **options},
+        **{
+            "radius": RADIUS[task],
+            "solver": "dfw",
+            "max_iter": EPOCHS,
+            "engine": ENGINE,
+            **options,
+        },
     )
     return result, iterates
 
@@ -68,7 +74,7 @@ def test_a_compression_on_the_way_changes_nothing(
 ) -> None:
     X, y = data[task]
     epochs = REBUILT_EVERY + 5
-    options = {"representation": form, "lmo": "naive", "step": "harmonic", "epochs": epochs}
+    options = {"representation": form, "lmo": "naive", "step": "harmonic", "max_iter": epochs}
     result, iterates = run(task, X, y, **options)
     ranks = result.history.column("rank")
     assert ranks[REBUILT_EVERY - 2] > min(X.shape)  # atoms pile up, until they are merged
@@ -157,8 +163,8 @@ def test_the_data_are_left_as_they_were(task: str, form: str, data: dict[str, An
 def test_a_warm_start_goes_on_from_where_it_is(task: str, form: str, data: dict[str, Any]) -> None:
     options = {"representation": form, "lmo": "naive"}  # does not depend on the epoch's number
     whole, iterates = run(task, *data[task], **options)
-    half, _ = run(task, *data[task], epochs=EPOCHS // 2, **options)
-    rest, later = run(task, *data[task], epochs=EPOCHS // 2, start=half.W, **options)
+    half, _ = run(task, *data[task], max_iter=EPOCHS // 2, **options)
+    rest, later = run(task, *data[task], max_iter=EPOCHS // 2, start=half.W, **options)
     np.testing.assert_allclose(later, iterates[EPOCHS // 2 :], atol=1e-7 * RADIUS[task])
     assert rest.objective == pytest.approx(whole.objective, rel=1e-8)
     assert rest.objective_at_zero == pytest.approx(whole.objective_at_zero, rel=1e-12)
@@ -186,7 +192,7 @@ def test_the_number_of_shards_does_not_matter(
         engine = dt.LocalEngine(n_shards=count, n_jobs=1)
         data = sp.csr_array(X) if sparse else X
         options = {"representation": representation, "lmo": lmo, "engine": engine}
-        results.append(run(task, data, y, epochs=4, radius=1.5, **options))
+        results.append(run(task, data, y, max_iter=4, radius=1.5, **options))
     (one, iterates_of_one), (many, iterates_of_many) = results
     # At an exact optimum one run may see ∇F = 0 and end while the other sees its rounding.
     for pair in zip(iterates_of_many, iterates_of_one, strict=False):

@@ -26,7 +26,7 @@ def test_gap_is_never_below_the_truth(name: str, form: str, oracle: str, dtype: 
         (2, 2.0, "harmonic"),
         (3, 20.0, "linesearch"),
     ):
-        options: Any = {"lmo": oracle, "step": step, "representation": form, "epochs": 12}
+        options: Any = {"lmo": oracle, "step": step, "representation": form, "max_iter": 12}
         small_case(name, seed, radius, dtype).check_gaps(**options)
 
 
@@ -35,7 +35,7 @@ def test_estimate_can_be_below_the_truth(name: str) -> None:
     """So that the tests above have something to find: an oracle's σ does not make a certificate."""
     problem, values = small_case(name, 2, 2.0), []
     history = problem.solve(
-        lmo="power-1", epochs=60, callback=lambda W, record: values.append(problem.value(W))
+        lmo="power-1", max_iter=60, callback=lambda W, record: values.append(problem.value(W))
     ).history
     # A record's estimate is about the iterate that its epoch began with.
     assert np.any(history.column("gap_estimate")[1:] < np.array(values[:-1]) - problem.upper)
@@ -45,7 +45,7 @@ def test_estimate_can_be_below_the_truth(name: str) -> None:
 @pytest.mark.parametrize("oracle", ["naive", "power-log", "lanczos"])
 def test_gap_falls(name: str, oracle: str) -> None:
     for seed, radius in ((1, 0.3), (2, 2.0)):
-        result = small_case(name, seed, radius).check_gaps(lmo=oracle, epochs=60)
+        result = small_case(name, seed, radius).check_gaps(lmo=oracle, max_iter=60)
         gaps = result.history.column("gap")
         assert gaps[:3].min() > gaps[3:10].min() > gaps[10:].min()
         assert gaps[10:].min() < 0.1 * gaps[0]
@@ -58,7 +58,7 @@ def test_gap_falls(name: str, oracle: str) -> None:
 def test_converges_to_the_optimum(name: str, form: str, oracle: str) -> None:
     for seed, radius in ((1, 0.3), (2, 2.0), (3, 20.0)):
         problem = small_case(name, seed, radius)
-        result = problem.solve(lmo=oracle, representation=form, epochs=5000, tol=5e-3)
+        result = problem.solve(lmo=oracle, representation=form, max_iter=5000, tol=5e-3)
         assert result.status == "optimal"
         assert result.gap <= 5e-3 * result.objective_at_zero
         excess = problem.value(result.W) - problem.lower
@@ -70,7 +70,7 @@ def test_converges_to_the_optimum(name: str, form: str, oracle: str) -> None:
 def test_a_good_oracle_gets_very_close(name: str) -> None:
     """Inside the ball Frank-Wolfe with line search converges fast: digits can be compared."""
     problem = small_case(name, 5, 200.0)
-    result = problem.solve(lmo="naive", epochs=250)
+    result = problem.solve(lmo="naive", max_iter=250)
     assert result.objective == pytest.approx(problem.upper, rel=1e-7)
 
 
@@ -88,7 +88,7 @@ def test_orthonormal_features_give_a_projection(form: str, radius: float) -> Non
         radius=radius,
         lmo="lanczos",
         representation=form,
-        epochs=50,
+        max_iter=50,
         certify_every=10,
     )
     found = result.W.to_dense()
@@ -109,7 +109,7 @@ def test_gap_is_never_below_the_truth_without_the_dense_gradient(
     optimum = value_and_gradient("least squares", X, Y, project_onto_ball(X.T @ Y, radius))[0]
     problem = Case("least squares", X, Y, radius, optimum, optimum)
     for seed in range(2):
-        result = problem.check_gaps(lmo="lanczos", epochs=15, seed=seed)
+        result = problem.check_gaps(lmo="lanczos", max_iter=15, random_state=seed)
         assert result.certificate is not None
         assert result.certificate.method == "lanczos"
 
@@ -129,7 +129,7 @@ def test_huge_radius_gives_least_squares(form: str, dtype: str) -> None:
         radius=10.0 * float(np.linalg.norm(W, "nuc")),
         lmo="naive",
         representation=form,
-        epochs=1000,
+        max_iter=1000,
         tol=1e-4,
     )
     assert result.status == "optimal"
@@ -160,7 +160,8 @@ def test_gap_holds_for_float32_features_far_from_their_mean(form: str) -> None:
         radius=max(float(s.sum()), float(np.linalg.norm(W, "nuc"))),
         start=start,
         representation=form,
-        epochs=0,
+        step=0.0,
+        max_iter=1,
         engine=dt.LocalEngine(n_shards=1, n_jobs=1),
     )
     value = value_and_gradient("least squares", X, Y, result.W.to_dense())[0]

@@ -22,7 +22,7 @@ RADIUS = {"least squares": 0.5, "multinomial": 4.0}
 
 @pytest.fixture(scope="module")
 def data(multitask: tuple[Any, Any]) -> dict[str, tuple[Any, Any]]:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=7, m=4, rank=3, random_state=0)
     return {"least squares": multitask, "multinomial": (X, y)}
 
 
@@ -61,13 +61,22 @@ def test_whole_weights_are_repeated_rows(
     single = dtype is np.float32
     options: Any = {
         "radius": RADIUS[name],
-        "intercept": intercept,
+        "fit_intercept": intercept,
         "representation": form,
         "engine": dt.LocalEngine(n_shards=n_shards, n_jobs=1),
     }
     # The paper's algorithm with an exact oracle: the same steps.
     runs = [
-        dt.solve(TASKS[name], layout(A), t, sample_weight=w, lmo="naive", epochs=6, **options)
+        dt.solve(
+            TASKS[name],
+            layout(A),
+            t,
+            sample_weight=w,
+            solver="dfw",
+            lmo="naive",
+            max_iter=6,
+            **options,
+        )
         for A, t, w in ((X, y, weights), (X[repeated], y[repeated], None))
     ]
     weighted, plain = runs
@@ -113,8 +122,9 @@ def test_a_weight_of_zero_is_a_missing_row(
     kept = np.ones(len(X), bool)
     kept[:20] = kept[33] = kept[50:53] = False
     X[~kept] = 1e6
-    options: Any = {"radius": RADIUS[name], "lmo": "naive", "epochs": 5, "representation": form}
-    options |= {"intercept": intercept, "engine": dt.LocalEngine(n_shards=6, n_jobs=1)}
+    options: Any = {"radius": RADIUS[name], "solver": "dfw", "lmo": "naive", "max_iter": 5}
+    options |= {"representation": form}
+    options |= {"fit_intercept": intercept, "engine": dt.LocalEngine(n_shards=6, n_jobs=1)}
     zero = dt.solve(TASKS[name], X, y, sample_weight=kept, **options)
     missing = dt.solve(TASKS[name], X[kept], y[kept], **options)
     np.testing.assert_allclose(zero.W.to_dense(), missing.W.to_dense(), atol=1e-7)
@@ -132,10 +142,11 @@ def test_a_factor_of_all_weights_is_one_of_the_objective(
 ) -> None:
     X, y = data[name]
     weights = np.random.default_rng(0).uniform(0.1, 2.0, len(X))
-    options: Any = {"radius": RADIUS[name], "intercept": True, "representation": form}
-    options |= {"lmo": "naive", "epochs": 5, "tol": 1e-12, "engine": ENGINE}
+    options: Any = {"radius": RADIUS[name], "fit_intercept": True, "representation": form}
+    options |= {"lmo": "naive", "max_iter": 5, "tol": 1e-12, "engine": ENGINE}
     one, other = (
-        dt.solve(TASKS[name], X, y, sample_weight=w, **options) for w in (weights, c * weights)
+        dt.solve(TASKS[name], X, y, solver="dfw", sample_weight=w, **options)
+        for w in (weights, c * weights)
     )
     np.testing.assert_allclose(other.W.to_dense(), one.W.to_dense(), atol=1e-8)
     np.testing.assert_allclose(other.intercept, one.intercept, atol=1e-6)
@@ -147,11 +158,11 @@ def test_a_factor_of_all_weights_is_one_of_the_objective(
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_weights_of_one_change_nothing(name: str, form: str, data: dict[str, Any]) -> None:
     X, y = data[name]
-    options: Any = {"radius": RADIUS[name], "lmo": "naive", "epochs": 4, "representation": form}
+    options: Any = {"radius": RADIUS[name], "lmo": "naive", "max_iter": 4, "representation": form}
     options |= {"engine": ENGINE}
-    plain = dt.solve(TASKS[name], X, y, **options)
+    plain = dt.solve(TASKS[name], X, y, solver="dfw", **options)
     for ones in (np.ones(len(X)), np.ones(len(X), int), np.ones(len(X), bool), [1] * len(X)):
-        weighted = dt.solve(TASKS[name], X, y, sample_weight=ones, **options)
+        weighted = dt.solve(TASKS[name], X, y, solver="dfw", sample_weight=ones, **options)
         np.testing.assert_allclose(weighted.W.to_dense(), plain.W.to_dense(), atol=1e-10)
         assert weighted.objective == pytest.approx(plain.objective, rel=1e-12)
 
@@ -161,7 +172,7 @@ def test_weights_of_one_change_nothing(name: str, form: str, data: dict[str, Any
 def test_every_oracle_takes_weights(name: str, lmo: str, data: dict[str, Any]) -> None:
     X, y = data[name]
     weights = whole_weights(len(X))
-    options: Any = {"radius": RADIUS[name], "lmo": lmo, "epochs": 30}
+    options: Any = {"radius": RADIUS[name], "solver": "dfw", "lmo": lmo, "max_iter": 30}
     options |= {"engine": ENGINE}
     result = dt.solve(TASKS[name], X, y, sample_weight=weights, **options)
     value = value_of(name, X, y, weights, result.W.to_dense())
@@ -176,10 +187,18 @@ def test_targets_of_one_column_take_weights_too(multitask: tuple[Any, Any]) -> N
     X, Y = multitask
     weights = whole_weights(len(X))
     repeated = np.repeat(np.arange(len(X)), weights)
-    options: Any = {"radius": 0.5, "lmo": "naive", "epochs": 5, "engine": ENGINE}
+    options: Any = {"radius": 0.5, "lmo": "naive", "max_iter": 5, "engine": ENGINE}
     for form in dt.LeastSquares.representations:
         flat, column, plain = (
-            dt.solve(dt.LeastSquares(), A, t, sample_weight=w, representation=form, **options)
+            dt.solve(
+                dt.LeastSquares(),
+                A,
+                t,
+                solver="dfw",
+                sample_weight=w,
+                representation=form,
+                **options,
+            )
             for A, t, w in (
                 (X, Y[:, 0], weights),
                 (X, Y[:, :1], weights),
@@ -231,7 +250,7 @@ def test_bad_weights_are_refused_in_one_sentence_before_any_work(
         assert "\n" not in message
 
 
-@pytest.mark.parametrize("option", [{"sample_weight": np.ones(60)}, {"intercept": True}])
+@pytest.mark.parametrize("option", [{"sample_weight": np.ones(60)}, {"fit_intercept": True}])
 def test_a_custom_task_takes_neither_weights_nor_an_intercept(
     option: dict[str, Any], multitask: tuple[Any, Any]
 ) -> None:
@@ -256,6 +275,6 @@ def test_weights_leave_the_callers_arrays_as_they_were(data: dict[str, Any]) -> 
         X, y = data[name]
         weights = whole_weights(len(X)).astype(float)
         before = X.copy(), y.copy(), weights.copy()
-        dt.solve(task, X, y, radius=1.0, sample_weight=weights, intercept=True, epochs=3)
+        dt.solve(task, X, y, radius=1.0, sample_weight=weights, fit_intercept=True, max_iter=3)
         for now, then in zip((X, y, weights), before, strict=True):
             np.testing.assert_array_equal(now, then)

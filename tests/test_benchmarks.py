@@ -204,7 +204,7 @@ def test_real_data_are_compared_with_logistic_regression(
 ) -> None:
     pytest.importorskip("sklearn")
     monkeypatch.setenv("DFWTRACE_DATA", str(tmp_path))
-    X, y, _ = dt.datasets.make_multiclass(n=2000, d=6, m=3, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=2000, d=6, m=3, rank=2, random_state=0)
     names = ("train", "val", "test")
     arrays: dict[str, Any] = {f"X_{name}": X for name in names}
     arrays |= {f"y_{name}": y for name in names}
@@ -306,8 +306,8 @@ def test_measures_may_be_of_several_numbers() -> None:
 
 
 def test_epoch_seconds_leave_out_the_start() -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=30, d=4, m=3, rank=2, seed=0)
-    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=6, progress=False)
+    X, Y, _ = dt.datasets.make_multitask(n=30, d=4, m=3, rank=2, random_state=0)
+    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="dfw", max_iter=6, verbose=False)
     seconds = result.history.column("seconds")
     assert epoch_seconds(result, skip=2).tolist() == (seconds[3:] - seconds[2:-1]).tolist()
 

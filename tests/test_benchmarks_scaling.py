@@ -123,18 +123,19 @@ def test_work_on_the_way_overlaps_with_that_of_children() -> None:
 @pytest.mark.parametrize(("n_workers", "fan_in"), [(1, 16), (2, 16), (5, 16), (9, 2), (11, 3)])
 def test_bytes_are_those_that_really_travel(n_workers: int, fan_in: int) -> None:
     d, m = 70, 50
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=d, m=m, rank=3, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=d, m=m, rank=3, random_state=0)
     result = dt.solve(
         dt.Multinomial(n_classes=m),
         X,
         y,
         radius=10.0,
+        solver="dfw",
         lmo="power-2",
         step="harmonic",
-        epochs=3,
+        max_iter=3,
         representation="implicit",
         engine=GroupEngine(n_shards=n_workers, n_workers=n_workers, fan_in=fan_in),
-        progress=False,
+        verbose=False,
     )
     topology = Topology(n_workers, fan_in)
     vectors = sum(topology.vectors_up)

@@ -176,7 +176,13 @@ class TestMatrixCompletion:
         places, values, trace_norm = completion.make_ratings(9, 7, rank=2, share=0.6)
         radius = 0.6 * trace_norm
         result = dt.solve(
-            completion.MatrixCompletion(9, 7), places, values, radius=radius, lmo=lmo, epochs=60
+            completion.MatrixCompletion(9, 7),
+            places,
+            values,
+            radius=radius,
+            solver="dfw",
+            lmo=lmo,
+            max_iter=60,
         )
         W = cp.Variable((9, 7))
         errors = cp.vec(W, order="F")[places[:, 0] + 9 * places[:, 1]] - values
@@ -192,7 +198,9 @@ class TestMatrixCompletion:
     )
     def test_refuses_places_outside(self, completion: ModuleType, X: np.ndarray) -> None:
         with pytest.raises(ValueError, match=r"places \(i, j\) in a matrix of \(6, 5\)"):
-            dt.solve(completion.MatrixCompletion(6, 5), X, np.ones(len(X)), radius=1.0)
+            dt.solve(
+                completion.MatrixCompletion(6, 5), X, np.ones(len(X)), radius=1.0, solver="dfw"
+            )
 
 
 def as_low_rank(W: np.ndarray) -> dt.LowRankMatrix:

@@ -26,6 +26,15 @@ def test_solve_loads_nothing_of_the_extras() -> None:
     assert loaded & {"pyspark", "typer", "matplotlib", "pyarrow", "jinja2", "pandas"} == set()
 
 
+def test_only_public_names_are_listed() -> None:
+    ended = python("import dfwtrace; print(*dir(dfwtrace)); print(*sorted(dfwtrace.__all__))")
+    assert ended.returncode == 0, ended.stderr
+    listed, public = ended.stdout.splitlines()
+    assert listed == public
+    assert "solve" in listed.split()
+    assert not {"import_module", "warnings", "TYPE_CHECKING", "_HOMES"} & set(listed.split())
+
+
 def test_the_base_install_is_small() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {requirement.partition(">")[0] for requirement in project["dependencies"]}

@@ -80,7 +80,13 @@ def test_a_projection_is_the_nearest_point_of_the_ball() -> None:
 def test_the_functions_for_peers_are_our_objective() -> None:
     for problem in small_problems("toy"):
         result = dt.solve(
-            problem.task, problem.X, problem.y, radius=problem.radius, epochs=5, progress=False
+            problem.task,
+            problem.X,
+            problem.y,
+            radius=problem.radius,
+            solver="dfw",
+            max_iter=5,
+            verbose=False,
         )
         W = result.W.to_dense()
         evaluate = problem.objective()

@@ -43,12 +43,14 @@ def no_window() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def result(multitask: Data) -> dt.Result:
-    return dt.solve(dt.LeastSquares(), *multitask, radius=1.0, epochs=20, certify_every=5)
+    return dt.solve(
+        dt.LeastSquares(), *multitask, radius=1.0, solver="dfw", max_iter=20, certify_every=5
+    )
 
 
 @pytest.fixture(scope="module")
 def path(multitask: Data) -> dt.Path:
-    return dt.path(dt.LeastSquares(), *multitask, radii=[3.0, 0.2, 1.0], folds=4)
+    return dt.path(dt.LeastSquares(), *multitask, radii=[3.0, 0.2, 1.0], cv=4)
 
 
 def estimator_of(result: dt.Result, **more: Any) -> Any:
@@ -95,11 +97,10 @@ def test_objectives_against_seconds(result: dt.Result) -> None:
     assert ax.get_xlabel() == "seconds"
 
 
-def test_a_run_without_epochs_or_with_unknown_gaps_can_be_drawn(multitask: Data) -> None:
-    nothing = dt.solve(dt.LeastSquares(), *multitask, radius=1.0, epochs=0)
+def test_a_run_without_epochs_or_with_unknown_gaps_can_be_drawn() -> None:
     unknown = dt.History()
     unknown.append({"epoch": 1, "gap": float("nan"), "gap_estimate": -1.0})
-    for history in (nothing.history, unknown):
+    for history in (dt.History(), unknown):
         display = ConvergenceDisplay(history).plot()
         assert len(np.asarray(display.line_.get_xdata())) == 0
         display.figure_.canvas.draw()

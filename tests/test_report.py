@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib import rcParams
-from tests.reports import HOSTILE, hostile_report, report_of, solved
+from tests.reports import HOSTILE, hostile_report, no_epochs, report_of, solved
 
 import dfwtrace as dt
 from dfwtrace.report import (
@@ -99,7 +99,7 @@ CONVERGENCE = [
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("solver", ["dfw", "accelerated"])
 def test_a_page_shows_how_the_run_went(task: Any, solver: str, tmp_path: Path) -> None:
-    result = solved(task, solver=solver, epochs=20, certify_every=5, tol=1e-3)
+    result = solved(task, solver=solver, max_iter=20, certify_every=5, tol=1e-3)
     scores = {"accuracy": 0.875, "R²": 0.25}
     path = tmp_path / "report.html"
     write_report(path, report_of(result, task, tol=1e-3, solver=solver, scores=scores))
@@ -124,7 +124,7 @@ def test_a_page_shows_how_the_run_went(task: Any, solver: str, tmp_path: Path) -
 
 
 def test_curves_go_through_the_values_of_the_history() -> None:
-    result = solved("regression", epochs=25)
+    result = solved("regression", max_iter=25)
     points = curve_of(charts_of(render(report_of(result)))["Objective, by epochs"])
     objective = result.history.column("objective")
     # Places are straight functions of values. A curve may leave out what is straight anyway.
@@ -140,7 +140,7 @@ def test_a_long_run_keeps_its_peak_and_its_page_small() -> None:
     for epoch in range(1, 20_001):
         gap = 1.0 / epoch * (50.0 if epoch == 12_345 else 1.0)
         history.append({"epoch": epoch, "objective": gap, "gap": gap, "seconds": 0.01 * epoch})
-    page = render(report_of(replace(solved("regression", epochs=1), history=history)))
+    page = render(report_of(replace(solved("regression", max_iter=1), history=history)))
     assert len(page) < 150_000
     for title in CONVERGENCE:
         heights = curve_of(charts_of(page)[title])[:, 1]
@@ -148,8 +148,8 @@ def test_a_long_run_keeps_its_peak_and_its_page_small() -> None:
 
 
 def test_a_page_of_a_path_has_its_losses_and_the_best_radius() -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=90, d=7, m=5, rank=2, noise=0.4, seed=0)
-    path = dt.path(dt.LeastSquares(), X, Y, radii=[3.0, 0.1, 1.0], folds=3)
+    X, Y, _ = dt.datasets.make_multitask(n=90, d=7, m=5, rank=2, noise=0.4, random_state=0)
+    path = dt.path(dt.LeastSquares(), X, Y, radii=[3.0, 0.1, 1.0], cv=3)
     page = render(report_of(path.results[path.best], path=path))
     best = number(path.radii[path.best])
     svg = charts_of(page)["Validation loss against the radius"]
@@ -166,7 +166,7 @@ def test_a_page_of_a_cluster_shows_what_was_sent_and_where() -> None:
     for oracle, numbers in ((True, 1200), (True, 34), (False, 21)):
         rounds.append({"oracle": oracle, "numbers_sent": numbers, "bytes_on_wire": 2**20})
     content = report_of(
-        replace(solved("regression", epochs=3), rounds=rounds),
+        replace(solved("regression", max_iter=3), rounds=rounds),
         engine="spark local[2]",
         where=[("Solver", "this process"), ("8 shards", "spark local[2], 2 processors")],
     )
@@ -202,7 +202,7 @@ def test_a_page_can_be_put_together_by_hand() -> None:
 
 def test_worst_classes_come_in_their_order_and_not_without_end() -> None:
     worst = [Worst(f"class {k}", 7, 0.5 / (k + 1)) for k in range(MOST_WORST + 3)]
-    page = render(report_of(solved("classification", epochs=2), "classification", worst=worst))
+    page = render(report_of(solved("classification", max_iter=2), "classification", worst=worst))
     found = re.findall(r"<bdi>class (\d+)</bdi>", page)
     assert found == [str(k) for k in range(MOST_WORST)]
     assert "And 3 more." in page
@@ -213,7 +213,7 @@ def test_worst_classes_come_in_their_order_and_not_without_end() -> None:
 def test_a_page_does_not_depend_on_the_style_of_other_pictures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    content = report_of(solved("regression", epochs=2))
+    content = report_of(solved("regression", max_iter=2))
     page = render(content)
     monkeypatch.setitem(rcParams, "text.color", "red")
     monkeypatch.setitem(rcParams, "font.size", 30.0)
@@ -225,7 +225,7 @@ def test_a_page_does_not_depend_on_the_style_of_other_pictures(
 
 
 def test_gaps_that_are_not_known_are_left_out() -> None:
-    result = solved("regression", epochs=10)  # certified at its end alone
+    result = solved("regression", max_iter=10)  # certified at its end alone
     assert np.isnan(result.history.column("gap")).sum() == 9
     page = render(report_of(result))
     assert "nan" not in Reader(page).text.lower()
@@ -242,7 +242,7 @@ def test_an_interrupted_run_has_an_unknown_gap() -> None:
         if record["epoch"] == 3:
             raise KeyboardInterrupt
 
-    result = solved("regression", epochs=10, callback=interrupt)
+    result = solved("regression", max_iter=10, callback=interrupt)
     assert (result.status, math.isnan(result.gap)) == ("interrupted", True)
     page = render(report_of(result))
     assert "interrupted</span>" in page
@@ -251,14 +251,14 @@ def test_an_interrupted_run_has_an_unknown_gap() -> None:
 
 
 def test_no_epochs_and_rank_zero() -> None:
-    page = render(report_of(solved("regression", epochs=0)))
+    page = render(report_of(no_epochs()))
     assert "No epoch was run" in page
     assert "W = 0: there are no singular values to show." in page
     assert charts_of(page) == {}
 
 
 def test_one_epoch_and_rank_one() -> None:
-    result = solved("classification", epochs=1)
+    result = solved("classification", max_iter=1)
     assert result.W.rank == 1
     charts = charts_of(render(report_of(result, "classification", tol=1e-3)))
     assert described(charts["Singular values of W"]).startswith("1 singular value, ")
@@ -267,7 +267,7 @@ def test_one_epoch_and_rank_one() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -5.0, 1e308, 5e-324])
 def test_no_number_is_too_odd_for_a_page(value: float) -> None:
-    result = solved("regression", epochs=4)
+    result = solved("regression", max_iter=4)
     for record in result.history:
         record.update(objective=value, gap=value, gap_estimate=value, seconds=value)
     result = replace(result, objective=value, gap=value, objective_at_zero=value)
@@ -310,7 +310,7 @@ def test_numbers_and_names_are_written_for_people(
 
 
 def test_bad_content_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    path, result = tmp_path / "page.html", solved("regression", epochs=1)
+    path, result = tmp_path / "page.html", solved("regression", max_iter=1)
     with pytest.raises(TypeError, match=r"^content must be a Report, got 3\.$"):
         write_report(path, 3)  # type: ignore[arg-type]
     for field, value in (("task", "clustering"), ("history", [])):
@@ -335,14 +335,14 @@ def test_a_sentence_says_what_to_install(
     for package in missing:
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"^{re.escape(sentence)}$"):
-        write_report(tmp_path / "page.html", report_of(solved("regression", epochs=1)))
+        write_report(tmp_path / "page.html", report_of(solved("regression", max_iter=1)))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_old_page_stays_whole_when_the_new_one_fails(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
-    content = report_of(solved("regression", epochs=1), where=[("only one",)])
+    content = report_of(solved("regression", max_iter=1), where=[("only one",)])
     with pytest.raises(ValueError, match="unpack"):
         write_report(path, content)
     assert path.read_text() == "old"

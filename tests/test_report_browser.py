@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.browser import BROWSER, Browser
-from tests.reports import hostile_report, report_of, solved
+from tests.reports import hostile_report, no_epochs, report_of, solved
 
 from dfwtrace.report import render, write_report
 
@@ -33,9 +33,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     tasks: list[Any] = ["classification", "regression"]
     contents = {
         "hostile": hostile_report(),
-        "empty": report_of(solved("regression", epochs=0)),
+        "empty": report_of(no_epochs()),
         **{
-            task: report_of(solved(task, epochs=130, certify_every=10), task, tol=1e-3)
+            task: report_of(solved(task, max_iter=130, certify_every=10), task, tol=1e-3)
             for task in tasks
         },
     }
@@ -129,7 +129,7 @@ def test_a_page_is_good_to_read(
 
 def test_the_page_itself_forbids_scripts_and_the_network(browser: Browser, tmp_path: Path) -> None:
     """Even if a name had found its way out of the text."""
-    text = render(report_of(solved("regression", epochs=2)))
+    text = render(report_of(solved("regression", max_iter=2)))
     intruder = (
         "<script>window.pwned=1</script><img src=x onerror='window.pwned=1'>"
         "<link rel=stylesheet href='http://127.0.0.1:9/x.css'>"

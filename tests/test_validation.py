@@ -35,7 +35,7 @@ def sparse_with(value: float) -> Any:
 def refusal(**changes: Any) -> str:
     """The message with which `solve` refuses a good call that has been changed for the worse."""
     call: Any = {"task": dt.LeastSquares(), "X": X, "y": Y, "radius": 1.0, "engine": Untouched()}
-    call |= {"epochs": 3} | changes
+    call |= {"solver": "dfw", "max_iter": 3} | changes
     with pytest.raises((ValueError, TypeError)) as caught:
         dt.solve(call.pop("task"), call.pop("X"), call.pop("y"), **call)
     # LinAlgError and its like are ValueErrors too, but say nothing to whoever made the call.
@@ -52,7 +52,7 @@ def assert_one_sentence_about(name: str, message: str) -> None:
 
 def test_the_call_that_is_changed_below_is_a_good_one() -> None:
     for task, y in ((dt.LeastSquares(), Y), (dt.Multinomial(), LABELS)):
-        assert dt.solve(task, X, y, radius=1.0, epochs=3).history
+        assert dt.solve(task, X, y, radius=1.0, solver="dfw", max_iter=3).history
 
 
 BAD_FEATURES = {
@@ -150,11 +150,11 @@ def test_a_label_beyond_the_classes_that_were_declared() -> None:
 NOT_NUMBERS = [None, "1", True, [1.0], np.array([1.0]), 1j, NAN]
 BAD_ARGUMENTS = {
     "radius": [0, 0.0, -1.0, INF, -INF, 10**400, *NOT_NUMBERS],
-    "epochs": [-1, 1.0, INF, *NOT_NUMBERS[1:]],
+    "max_iter": [-1, 0, 1.0, INF, *NOT_NUMBERS[1:]],
     "tol": [-1e-9, INF, *NOT_NUMBERS[1:]],
     "max_time": [0.0, -1.0, INF, *NOT_NUMBERS[1:]],
     "certify_every": [0, -1, 1.5, *NOT_NUMBERS[1:]],
-    "seed": [-1, 1.5, *NOT_NUMBERS],
+    "random_state": [-1, 1.5, *NOT_NUMBERS[1:]],
     "solver": ["", "DFW", "fista", None, 3, True, ["dfw"], dt.solve],
     "lmo": ["", "power", "Power-1", "svd", 3, dt.lmo.Power, dt.lmo.Constant(2), lambda: None],
     "step": ["", "line", -0.1, 1.1, NAN, INF, True, [0.5], dt.LineSearch, dt.Harmonic],
@@ -269,7 +269,9 @@ def test_labels_far_beyond_the_rows_are_refused_unless_meant() -> None:
     message = refusal(task=dt.Multinomial(), X=np.ones((3, 2)), y=labels)
     assert "n_classes" in message
     few = np.array([0, 1, 4999])
-    result = dt.solve(dt.Multinomial(n_classes=5000), np.eye(3), few, radius=1.0, epochs=2)
+    result = dt.solve(
+        dt.Multinomial(n_classes=5000), np.eye(3), few, radius=1.0, solver="dfw", max_iter=2
+    )
     assert result.W.shape == (3, 5000)
 
 

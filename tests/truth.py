@@ -163,7 +163,7 @@ class Case(NamedTuple):
 
     def solve(self, **options: Any) -> dt.Result:
         engine = dt.LocalEngine(n_shards=2, n_jobs=1)
-        call = {"radius": self.radius, "engine": engine, **options}
+        call = {"radius": self.radius, "solver": "dfw", "engine": engine, **options}
         return dt.solve(self.task, self.X, self.y, **call)
 
     def value(self, W: dt.LowRankMatrix) -> float:

@@ -287,7 +287,7 @@ def path(
     sample_weight: Data = None,
     fit_intercept: bool = False,
     tol: float | None = 1e-4,
-    max_iter: int = 1000,
+    max_iter: int | None = None,
     max_time: float | None = None,
     representation: str = "auto",
     engine: Engine | None = None,
@@ -321,8 +321,8 @@ def path(
         Add an unconstrained b ∈ Rᵐ to every row of scores.
     tol : float, default=1e-4
         Relative gap that each run is certified to.
-    max_iter : int, default=1000
-        Largest number of epochs of each run.
+    max_iter : int, optional
+        Largest number of epochs of each run; 1000 by default.
     max_time : float, optional
         Wall-clock limit of each run in seconds.
     representation, engine : str and Engine, optional

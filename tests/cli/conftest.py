@@ -32,7 +32,7 @@ def sensors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of Parquet files: six features, three targets."""
     folder = tmp_path_factory.mktemp("parquet") / "sensors"
     folder.mkdir()
-    X, Y, _ = dt.datasets.make_multitask(n=200, d=6, m=3, rank=2, noise=0.1, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=200, d=6, m=3, rank=2, noise=0.1, random_state=0)
     for part, rows in enumerate(np.array_split(np.arange(200), 2)):
         columns = {f"x{j}": X[rows, j] for j in range(6)} | {f"y{j}": Y[rows, j] for j in range(3)}
         pq.write_table(pa.table(columns), folder / f"part-{part}.parquet")

@@ -87,7 +87,7 @@ def test_a_fit_that_spills_removes_nothing_but_its_own(
 
 
 def test_targets_are_taken_by_name(tmp_path: Path) -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=40, d=2, m=2, rank=2, noise=0.1, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=40, d=2, m=2, rank=2, noise=0.1, random_state=0)
     columns = {"a": X[:, 0], "b": X[:, 1], "y0": Y[:, 0], "y1": 9.0 * Y[:, 1]}
     train = table(tmp_path / "train.csv", **columns)
     swapped = table(tmp_path / "test.csv", **{name: columns[name] for name in reversed(columns)})
@@ -125,7 +125,7 @@ def test_the_kind_of_the_test_target_is_looked_at_before_the_fit(tmp_path: Path)
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """An archive in which X and y are not what is meant."""
-    Z, labels, _ = dt.datasets.make_multiclass(n=80, d=4, m=3, rank=2, seed=0)
+    Z, labels, _ = dt.datasets.make_multiclass(n=80, d=4, m=3, rank=2, random_state=0)
     X, y = Z[::-1], (labels + 1) % 3
     np.savez(tmp_path / "d.npz", X=X, y=y, Z=Z, labels=labels)
     return tmp_path / "d.npz"
@@ -198,7 +198,7 @@ def test_plan_reads_the_headers_of_an_archive_only(archive: Path, tmp_path: Path
 
 @pytest.mark.parametrize("zero_based", [True, False])
 def test_svmlight_files_are_counted_as_the_first_one_was(zero_based: bool, tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=5, m=3, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=5, m=3, rank=2, random_state=0)
     model, test = tmp_path / "m", X.copy()
     test[:, [0, 4]] = 0.0  # so that the file tells neither its first column nor its last
     for name, rows in (("train.svm", X), ("test.svm", test)):

@@ -68,6 +68,6 @@ def test_a_line_for_each_run_without_a_terminal_only_if_asked_for(
     (said,) = filter(None, done(*words, "--radius", 8, "-v").stderr.splitlines())
     assert re.fullmatch(r"dfwtrace \S+ +\d+/\d+  F \S+  gap .*  rank \d .*", said)
     assert told("inspect", tmp_path / "m")["settings"] == {"radius": 8.0}
-    search = done(*words, "--radii", "1,8", "--folds", 2, "-v").stderr
+    search = done(*words, "--radii", "1,8", "--cv", 2, "-v").stderr
     assert re.findall(r"run \d of \d", search) == [f"run {k} of 6" for k in range(1, 7)]
     assert done(*words, "--radius", 8, "--verbose", "--quiet").stderr == ""

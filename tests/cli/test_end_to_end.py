@@ -65,7 +65,7 @@ def test_a_folder_of_parquet_files_and_what_python_makes_of_the_model(
 
 @pytest.mark.parametrize("kind", ["npz", "svm"])
 def test_files_without_names(kind: str, tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=120, d=6, m=4, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=120, d=6, m=4, rank=2, random_state=0)
     data = tmp_path / f"train.{kind}"
     if kind == "npz":
         np.savez(data, X=X, y=y)
@@ -80,7 +80,7 @@ def test_files_without_names(kind: str, tmp_path: Path) -> None:
 
 
 def test_npy_with_targets_beside_it(tmp_path: Path) -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=60, d=5, m=2, rank=2, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=60, d=5, m=2, rank=2, random_state=0)
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "Y.npy", Y)
     done("fit", tmp_path / "X.npy", "-t", "Y.npy", "--radius", 1, "-o", tmp_path / "m")
@@ -91,11 +91,11 @@ def test_npy_with_targets_beside_it(tmp_path: Path) -> None:
 
 def test_path_shows_a_row_for_each_radius(sensors: Path, tmp_path: Path) -> None:
     out = tmp_path / "path.json"
-    shown = done("path", sensors, "-t", "y*", "--radii", "0.1,0.5,1", "--folds", 3, "-o", out)
+    shown = done("path", sensors, "-t", "y*", "--radii", "0.1,0.5,1", "--cv", 3, "-o", out)
     assert shown.stdout.count("best") == 1
     for name in ("radius", "objective", "relative gap", "rank", "validation loss"):
         assert name in shown.stdout
-    again = told("path", sensors, "-t", "y*", "--radii", "0.1,0.5,1", "--folds", 3)
+    again = told("path", sensors, "-t", "y*", "--radii", "0.1,0.5,1", "--cv", 3)
     assert [row["radius"] for row in again["path"]] == [0.1, 0.5, 1.0]
     assert again["best_radius"] == min(again["path"], key=lambda row: row["validation"])["radius"]
     assert out.read_text().startswith("{")

@@ -75,7 +75,7 @@ FITS = {
     BY_SPECIES + "--radius 1 --representation gram": "representation must be",
     BY_SPECIES + "--n-jobs 0": "--n-jobs 0",
     "-t sepal --features petal --radius 1 --class-weight balanced": "--class-weight classification",
-    BY_SPECIES + "--folds 60": "60",
+    BY_SPECIES + "--cv 60": "60",
 }
 OTHERS = {
     "fit": "TRAIN",
@@ -147,7 +147,7 @@ def test_targets_of_another_kind_than_the_models(
     )
     words = ("evaluate", regressor, tmp_path / "words.csv", "-t", "y")
     assert "words.csv holds text ('high'), but the model needs numbers" in refused(*words)
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
     np.savez(tmp_path / "numbers.npz", X=X, y=y)
     done("fit", tmp_path / "numbers.npz", "--radius", 5, "-o", tmp_path / "m")
     words = ("evaluate", tmp_path / "m", tmp_path / "words.csv", "-t", "y")
@@ -166,9 +166,17 @@ def test_a_damaged_model_is_refused(classifier: Path, tmp_path: Path, train: Pat
 
 
 def test_a_checkpoint_of_another_run_is_refused(train: Path, tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
     kept = tmp_path / "run.ckpt"
-    dt.solve(dt.Multinomial(), X, y, radius=1.0, epochs=2, checkpoint=dt.Checkpoint(kept, epochs=1))
+    dt.solve(
+        dt.Multinomial(),
+        X,
+        y,
+        radius=1.0,
+        solver="dfw",
+        max_iter=2,
+        checkpoint=dt.Checkpoint(kept, epochs=1),
+    )
     words = ["fit", train, "-t", "species", "--radius", 3, "-o", tmp_path / "m"]
     assert "belongs to another run" in refused(*words, "--checkpoint", kept)
     seen = done("inspect", kept).stdout
@@ -181,7 +189,7 @@ def test_a_checkpoint_of_another_run_is_refused(train: Path, tmp_path: Path) -> 
 def test_an_output_stays_what_it_was_if_the_fit_fails(train: Path, tmp_path: Path) -> None:
     out = tmp_path / "m"
     out.write_text("old")
-    refused("fit", train, "-t", "species", "--folds", 60, "-o", out)
+    refused("fit", train, "-t", "species", "--cv", 60, "-o", out)
     assert out.read_text() == "old"
 
 

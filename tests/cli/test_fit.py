@@ -40,10 +40,10 @@ def test_ending_short_of_the_tolerance_is_told_and_the_model_saved(
 ) -> None:
     options = ("--radius", 8, "--tol", 1e-9, "--max-iter", 2)
     found = fit(train, model, *options, code=3)
-    assert found["status"] == "max_epochs"
+    assert found["status"] == "max_iter"
     (warning,) = found["warnings"]
     assert "The tolerance of 1e-09 was not reached: raise --max-iter" in warning
-    assert told("inspect", model)["status"] == "max_epochs"
+    assert told("inspect", model)["status"] == "max_iter"
     shown = done("fit", train, "-t", "species", "-o", model, *options, "--quiet", code=3)
     assert shown.stderr == f"Warning: {warning}\n"
     assert shown.stdout == ""
@@ -52,12 +52,12 @@ def test_ending_short_of_the_tolerance_is_told_and_the_model_saved(
 def test_the_papers_solver_runs_through_its_epochs(train: Path, model: Path) -> None:
     options = ("--radius", 8, "--solver", "dfw", "--lmo", "power-2", "--max-iter", 7)
     found = fit(train, model, *options, "--step", "harmonic")
-    assert (found["status"], found["epochs"], found["tol"]) == ("max_epochs", 7, None)
+    assert (found["status"], found["epochs"], found["tol"]) == ("max_iter", 7, None)
     assert fit(train, model, *options, "--step", 0.5)["objective"] != found["objective"]
 
 
 def test_without_a_radius_ten_are_tried(train: Path, model: Path) -> None:
-    shown = done("fit", train, "-t", "species", "-o", model, "--folds", 2, "--tol", 0.01)
+    shown = done("fit", train, "-t", "species", "-o", model, "--cv", 2, "--tol", 0.01)
     said = "Classification; cross-validating over 10 radii in 2 folds; --radius sets one."
     assert shown.stdout.splitlines()[1] == said
     assert shown.stderr == ""
@@ -65,14 +65,14 @@ def test_without_a_radius_ten_are_tried(train: Path, model: Path) -> None:
 
 
 def test_radii_may_be_listed(train: Path, model: Path) -> None:
-    found = fit(train, model, "--radii", "1,8", "--folds", 2, "--tol", 0.01)
+    found = fit(train, model, "--radii", "1,8", "--cv", 2, "--tol", 0.01)
     assert found["radii"] == [1.0, 8.0]
     assert found["radius"] == found["radii"][int(np.argmin(found["validation"]))]
 
 
 def test_the_fit_is_that_of_python(train: Path, model: Path) -> None:
     found = fit(train, model, "--radius", 8, "--no-intercept", "--class-weight", "balanced",
-                "--seed", 3, "--n-shards", 4, "--n-jobs", 1)  # fmt: skip
+                "--random-state", 3, "--n-shards", 4, "--n-jobs", 1)  # fmt: skip
     rows = [line.split(",") for line in train.read_text().splitlines()[1:]]
     X, y = np.array([row[:3] for row in rows], float), np.array([row[3] for row in rows])
     here = dt.TraceNormClassifier(
@@ -97,7 +97,7 @@ def test_weights_features_and_the_task(train: Path, model: Path) -> None:
 def test_spilled_features_are_removed_if_the_fit_fails(train: Path, tmp_path: Path) -> None:
     room = tmp_path / "room"
     room.mkdir()
-    assert call("fit", train, "-t", "species", "--spill", room, "--folds", 99).exit_code == 2
+    assert call("fit", train, "-t", "species", "--spill", room, "--cv", 99).exit_code == 2
     assert list(room.iterdir()) == []
 
 
@@ -137,7 +137,7 @@ def test_a_test_set_with_strange_labels_is_told(train: Path, model: Path, tmp_pa
 
 def test_small_classes_are_warned_of(train: Path, model: Path) -> None:
     train.write_text(train.read_text() + "9,9,9,rose\n8,9,9,rose\n")
-    found = fit(train, model, "--radii", "1,8", "--folds", 3, "--tol", 0.01)
+    found = fit(train, model, "--radii", "1,8", "--cv", 3, "--tol", 0.01)
     assert "The least populated class in y has only 2 members" in found["warnings"][0]
 
 
@@ -146,3 +146,28 @@ def test_what_is_there_is_replaced_only_by_a_model(train: Path, model: Path) -> 
     fit(train, model, "--radius", 8)
     assert told("inspect", model)["kind"] == "model"
     assert sorted(path.name for path in model.parent.iterdir()) == ["model", "train.csv"]
+
+
+def test_former_names_of_options_still_work(train: Path, model: Path) -> None:
+    words = ("fit", train, "-t", "species", "--radii", "1,8", "--tol", 0.01, "-o", model)
+    new = done(*words, "--cv", 2, "--random-state", 3)
+    assert new.stderr == ""
+    scores = dt.load(model).scores_
+    former = done(*words, "--folds", 2, "--seed=3")
+    assert former.stderr.splitlines() == [
+        "Warning: --folds is deprecated: use --cv.",
+        "Warning: --seed is deprecated: use --random-state.",
+    ]
+    assert np.array_equal(dt.load(model).scores_, scores)
+    shown = done("fit", "--help").stdout
+    assert "--random-state" in shown
+    assert "--cv" in shown
+    assert "--seed" not in shown
+    assert "--folds" not in shown
+
+
+def test_a_fit_has_an_epoch_at_least(train: Path, model: Path) -> None:
+    ended = call("fit", train, "-t", "species", "--radius", 1, "--max-iter", 0, "-o", model)
+    assert ended.exit_code == 2
+    assert "--max-iter" in ended.stderr
+    assert not model.exists()

@@ -45,9 +45,17 @@ def test_words_of_a_file_do_nothing_to_a_terminal(
 
 
 def test_nor_do_those_of_a_checkpoint_or_an_error(classifier: Path, tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
     kept = tmp_path / "run.ckpt"
-    dt.solve(dt.Multinomial(), X, y, radius=1.0, epochs=2, checkpoint=dt.Checkpoint(kept, epochs=1))
+    dt.solve(
+        dt.Multinomial(),
+        X,
+        y,
+        radius=1.0,
+        solver="dfw",
+        max_iter=2,
+        checkpoint=dt.Checkpoint(kept, epochs=1),
+    )
     more = {CLEARS: 1, "word": CLEARS, "shape": 3, "bytes": CLEARS, "target_names": [CLEARS]}
     path = changed(kept, tmp_path, lambda header: header["identity"].update(more), "checkpoint")
     shown = done("inspect", path).stdout
@@ -84,9 +92,17 @@ def test_a_history_with_text_for_seconds_is_refused(classifier: Path, tmp_path: 
 
 @pytest.mark.parametrize("key", ["history", "W", "seconds"])
 def test_a_checkpoint_without_a_part_is_refused(key: str, tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
     kept = tmp_path / "run.ckpt"
-    dt.solve(dt.Multinomial(), X, y, radius=1.0, epochs=2, checkpoint=dt.Checkpoint(kept, epochs=1))
+    dt.solve(
+        dt.Multinomial(),
+        X,
+        y,
+        radius=1.0,
+        solver="dfw",
+        max_iter=2,
+        checkpoint=dt.Checkpoint(kept, epochs=1),
+    )
     path = changed(kept, tmp_path, lambda header: header["memory"]["dict"].pop(key), "checkpoint")
     error = told("inspect", path, code=2)["error"]
     assert error == f"{path} is not a whole checkpoint: no {key!r}."
@@ -97,3 +113,17 @@ def test_notes_of_other_types_are_refused(note: Any, classifier: Path, tmp_path:
     path = changed(classifier, tmp_path, lambda header: header["notes"].update(note))
     error = told("inspect", path, code=2)["error"]
     assert error == f"{path} is not a whole model: its notes are of other types."
+
+
+def test_a_result_is_told_of(tmp_path: Path) -> None:
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
+    result, file = dt.solve(dt.Multinomial(), X, y, radius=1.0), tmp_path / "result"
+    result.save(file)
+    found = told("inspect", file)
+    assert (found["kind"], found["shape"], found["status"]) == ("result", [6, 3], "optimal")
+    assert (found["objective"], found["gap"]) == (result.objective, result.gap)
+    assert (found["rank"], found["epochs"]) == (result.W.rank, len(result.history))
+    assert "kind               result\n" in done("inspect", file).stdout
+    ended = call("predict", file, file)
+    assert ended.exit_code == 2
+    assert "holds a result, not a model: dfwtrace.Result.load reads it." in ended.stderr

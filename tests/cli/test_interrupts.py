@@ -23,7 +23,7 @@ from dfwtrace.cli.output import Output
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    X, y, _ = dt.datasets.make_multiclass(n=2000, d=40, m=20, rank=5, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=2000, d=40, m=20, rank=5, random_state=0)
     path = tmp_path_factory.mktemp("interrupts") / "train.npz"
     np.savez(path, X=X, y=y)
     return path
@@ -131,7 +131,7 @@ def test_within_the_first_epoch_nothing_is_saved() -> None:
         signal.raise_signal(signal.SIGINT)
         return 0.5
 
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
     given = {"radius": 5.0, "solver": "dfw", "step": press}
     with pytest.raises(KeyboardInterrupt):
         fitted("classification", (X, y), given, Output(quiet=True), verbose=False)

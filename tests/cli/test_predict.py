@@ -120,7 +120,7 @@ def test_the_likeliest_classes(classifier: Path, test_set: Path, tmp_path: Path)
 
 
 def test_predictions_of_a_model_from_python_have_names_of_their_own(tmp_path: Path) -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=40, d=4, m=2, rank=2, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=40, d=4, m=2, rank=2, random_state=0)
     np.save(tmp_path / "X.npy", X)
     dt.TraceNormRegressor(1.0).fit(X, Y).save(tmp_path / "two")
     dt.TraceNormRegressor(1.0).fit(X, Y[:, 0]).save(tmp_path / "one")
@@ -162,7 +162,7 @@ def test_the_worst_come_first(classifier: Path, regressor: Path, sensors: Path) 
 def test_top_five_of_many_classes(tmp_path: Path) -> None:
     from sklearn.metrics import top_k_accuracy_score
 
-    X, y, _ = dt.datasets.make_multiclass(n=200, d=6, m=8, rank=3, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=200, d=6, m=8, rank=3, random_state=0)
     np.savez(tmp_path / "d.npz", X=X, y=y)
     model = dt.TraceNormClassifier(2.0).fit(X, y)
     model.save(tmp_path / "m")
@@ -188,7 +188,7 @@ def test_labels_that_the_model_does_not_know(classifier: Path, test_set: Path) -
 
 
 def test_numbers_as_labels_may_be_stored_as_floats_or_text(tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=4, m=3, rank=2, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=4, m=3, rank=2, random_state=0)
     model = tmp_path / "m"
     np.savez(tmp_path / "floats.npz", X=X, y=y.astype(float))
     done("fit", tmp_path / "floats.npz", "--radius", 5, "-o", model)

@@ -28,7 +28,16 @@ def load_kernels() -> None:
 
     X, y = np.arange(12.0).reshape(6, 2), np.arange(6) % 3
     for task, targets in ((dt.Multinomial(), y), (dt.LeastSquares(), X)):
-        dt.solve(task, X, targets, radius=1.0, epochs=1, representation="implicit", progress=False)
+        dt.solve(
+            task,
+            X,
+            targets,
+            radius=1.0,
+            solver="dfw",
+            max_iter=1,
+            representation="implicit",
+            verbose=False,
+        )
 
 
 if __name__ == "__main__":

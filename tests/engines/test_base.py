@@ -31,7 +31,7 @@ def history(task: str, data: tuple[Any, Any], lmo: Any, form: str, **options: An
         lmo=lmo,
         representation=form,
         engine=dt.LocalEngine(n_shards=N, n_jobs=1),
-        **{"epochs": 4, **options},
+        **{"solver": "dfw", "max_iter": 4, **options},
     ).history
 
 
@@ -102,8 +102,9 @@ def test_every_logical_shard_counts_also_an_empty_one(
             layout(X),
             Y,
             radius=1.0,
+            solver="dfw",
             lmo="power-2",
-            epochs=2,
+            max_iter=2,
             representation=form,
             engine=engine,
         ).history
@@ -282,7 +283,14 @@ def test_summing_the_moments_is_a_round_of_the_setup(multitask: tuple[Any, Any])
     X, Y = multitask
     engine = dt.LocalEngine(n_shards=N, n_jobs=1)
     result = dt.solve(
-        dt.LeastSquares(), X, Y, radius=1.0, epochs=2, representation="gram", engine=engine
+        dt.LeastSquares(),
+        X,
+        Y,
+        radius=1.0,
+        solver="dfw",
+        max_iter=2,
+        representation="gram",
+        engine=engine,
     )
     first = result.rounds[0]
     assert (first["epoch"], first["oracle"], first["method"]) == (0, False, "moments")

@@ -46,8 +46,8 @@ def nothing_left_behind() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def data() -> dict[str, tuple[Any, Any]]:
     """1.2 MB of features each: enough for the engine to find three threads worthwhile."""
-    X, Y, _ = dt.datasets.make_multitask(n=3000, d=50, m=6, rank=3, noise=0.5, seed=2)
-    _, y, _ = dt.datasets.make_multiclass(n=3000, d=50, m=6, rank=3, seed=2)
+    X, Y, _ = dt.datasets.make_multitask(n=3000, d=50, m=6, rank=3, noise=0.5, random_state=2)
+    _, y, _ = dt.datasets.make_multiclass(n=3000, d=50, m=6, rank=3, random_state=2)
     return {"least squares": (X, Y), "multinomial": (X, y)}
 
 
@@ -59,7 +59,7 @@ def run(task: str, data: tuple[Any, Any], n_jobs: int, **options: Any) -> tuple[
         *data,
         engine=dt.LocalEngine(n_shards=N_SHARDS, n_jobs=n_jobs),
         callback=lambda W, record: seen.update(our_threads()),
-        **{"radius": 5.0, "epochs": 3, "certify_every": 2, **options},
+        **{"radius": 5.0, "solver": "dfw", "max_iter": 3, "certify_every": 2, **options},
     )
     return result, len(seen)
 
@@ -107,11 +107,15 @@ def test_bits_are_the_same_on_sparse_data(task: str, form: str, data: dict[str, 
 
 def test_the_choice_of_representation_does_not_depend_on_the_number_of_threads() -> None:
     for n, d, m in ((50, 10, 2), (50, 10, 40), (800, 160, 10)):
-        X, Y, _ = dt.datasets.make_multitask(n=n, d=d, m=m, rank=2, seed=0)
+        X, Y, _ = dt.datasets.make_multitask(n=n, d=d, m=m, rank=2, random_state=0)
         results = []
         for n_jobs in (1, 2, 4, 16):
             engine = dt.LocalEngine(n_shards=8, n_jobs=n_jobs)
-            results.append(dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=5, engine=engine))
+            results.append(
+                dt.solve(
+                    dt.LeastSquares(), X, Y, radius=1.0, solver="dfw", max_iter=5, engine=engine
+                )
+            )
         assert len({result.plan.representation for result in results}) == 1
         assert_same_bits(results)
 
@@ -153,7 +157,8 @@ def test_an_error_on_a_shard_reaches_the_caller(
             X,
             Y,
             radius=1.0,
-            epochs=2,
+            solver="dfw",
+            max_iter=2,
             representation="implicit",
             engine=engine,
         )
@@ -169,7 +174,8 @@ def test_an_error_in_the_callback_reaches_the_caller(data: dict[str, Any]) -> No
             TASKS["multinomial"],
             *data["multinomial"],
             radius=1.0,
-            epochs=2,
+            solver="dfw",
+            max_iter=2,
             engine=engine,
             callback=callback,
         )
@@ -184,7 +190,8 @@ def test_blas_has_one_thread_during_a_run_only(data: dict[str, Any]) -> None:
         TASKS["least squares"],
         *data["least squares"],
         radius=1.0,
-        epochs=2,
+        solver="dfw",
+        max_iter=2,
         callback=lambda W, record: during.extend(blas_threads()),
     )
     assert set(during) == {1}
@@ -314,7 +321,7 @@ def test_a_program_that_does_not_is_not_given_the_old_state() -> None:
 def test_bits_of_an_accelerated_run_are_the_same_for_every_number_of_threads(
     task: str, form: str, data: dict[str, Any]
 ) -> None:
-    options: Any = {"solver": "accelerated", "representation": form, "epochs": 6}
+    options: Any = {"solver": "accelerated", "representation": form, "max_iter": 6}
     runs = [run(task, data[task], n_jobs, **options) for n_jobs in (1, 3)]
     (one, _), (other, _) = runs
     assert one.objective == other.objective

@@ -37,11 +37,11 @@ def test_a_regressor_is_a_call_to_solve(solver: str, intercept: bool, multitask:
         *multitask,
         radius=1.5,
         solver=solver,
-        intercept=intercept,
+        fit_intercept=intercept,
         tol=1e-1,
-        epochs=30,
+        max_iter=30,
         sample_weight=weights,
-        seed=np.random.RandomState(3).randint(2**31 - 1),
+        random_state=3,
         engine=dt.LocalEngine(4),
     )
     assert_same_bits(model.low_rank_, result.W)
@@ -62,9 +62,10 @@ def test_an_oracle_and_a_step_are_passed_on(multitask: Data) -> None:
         dt.LeastSquares(),
         *multitask,
         radius=1.0,
+        solver="dfw",
         lmo="power-2",
         step="harmonic",
-        epochs=5,
+        max_iter=5,
         engine=dt.LocalEngine(1),
     )
     assert_same_bits(model.low_rank_, result.W)
@@ -80,7 +81,7 @@ def test_a_classifier_is_a_call_to_solve(representation: str, multiclass: Data) 
         y,
         radius=5.0,
         solver="accelerated",
-        intercept=True,
+        fit_intercept=True,
         representation=representation,
         tol=1e-4,
         engine=dt.LocalEngine(1),
@@ -101,7 +102,9 @@ def test_a_search_is_a_call_to_path(name: str, request: pytest.FixtureRequest) -
     task = dt.LeastSquares() if name == "multitask" else dt.Multinomial(n_classes=4)
     radii = [3.0, 0.3, 1.0]
     model = kind(radii, cv=splits).fit(X, y)
-    path = dt.path(task, X, y, radii=radii, folds=fold_of, intercept=True, engine=dt.LocalEngine(1))
+    path = dt.path(
+        task, X, y, radii=radii, cv=fold_of, fit_intercept=True, engine=dt.LocalEngine(1)
+    )
     assert path.validation is not None
     assert np.array_equal(model.validation_, path.validation)
     assert np.array_equal(model.scores_, -model.validation_)

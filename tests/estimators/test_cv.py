@@ -27,10 +27,10 @@ SMALL: Any = {"n_shards": 1, "n_jobs": 1}
 @pytest.mark.parametrize("name", ["Regressor", "Classifier"])
 def test_a_number_of_radii_finds_one_that_is_neither_the_least_nor_the_largest(name: str) -> None:
     if name == "Regressor":
-        X, y, _ = dt.datasets.make_multitask(n=150, d=15, m=10, rank=2, noise=1.0, seed=0)
+        X, y, _ = dt.datasets.make_multitask(n=150, d=15, m=10, rank=2, noise=1.0, random_state=0)
         X, y = 5.0 * X, 3.0 + 20.0 * y  # the grid follows the scale of the data
     else:
-        X, y, _ = dt.datasets.make_multiclass(n=150, d=15, m=4, rank=2, seed=0)
+        X, y, _ = dt.datasets.make_multiclass(n=150, d=15, m=4, rank=2, random_state=0)
         y = np.where(np.random.default_rng(0).random(150) < 0.2, (y + 1) % 4, y)
     model = getattr(dt, f"TraceNorm{name}CV")(7, cv=2, tol=1e-2, **SMALL).fit(X, y)
     assert model.radii_.shape == (7,)
@@ -81,7 +81,7 @@ def test_folds_of_every_kind(multitask: Data) -> None:
     some = dt.TraceNormRegressorCV(RADII, cv=PredefinedSplit(fold_of), **SMALL).fit(X, Y)
     engine = dt.LocalEngine(n_shards=1)
     path = dt.path(
-        dt.LeastSquares(), X, Y, radii=RADII, folds=fold_of, intercept=True, engine=engine
+        dt.LeastSquares(), X, Y, radii=RADII, cv=fold_of, fit_intercept=True, engine=engine
     )
     assert path.validation is not None
     np.testing.assert_allclose(some.validation_, path.validation, rtol=1e-6)

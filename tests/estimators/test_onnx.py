@@ -79,7 +79,7 @@ def test_a_model_that_has_learnt_nothing_has_a_graph() -> None:
 
 def test_a_graph_is_small_and_widely_understood(multiclass: Data) -> None:
     """The factors are multiplied one after the other; the dense matrix is not there."""
-    X, y, _ = dt.datasets.make_multiclass(n=100, d=50, m=40, rank=1, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=100, d=50, m=40, rank=1, random_state=0)
     model = dt.TraceNormClassifier(2.0, tol=1e-2).fit(X, y)
     assert model.low_rank_.rank < 20
     graph = model.to_onnx()

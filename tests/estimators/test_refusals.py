@@ -45,7 +45,7 @@ def test_a_fit_that_falls_short_warns_with_its_gap(
     message = str(warning.message)
     assert f"a relative gap of {model.result_.relative_gap:.2g}" in message
     assert "max_iter" in message
-    assert model.status_ == "max_epochs"
+    assert model.status_ == "max_iter"
     assert model.duality_gap_ > 1e-4 * model.result_.objective_at_zero
 
 
@@ -54,7 +54,7 @@ def test_a_fit_to_the_tolerance_does_not_warn(multitask: Data) -> None:
     assert dt.TraceNormRegressor(1.0).fit(*multitask).status_ == "optimal"
     # Without a tolerance there is nothing to fall short of.
     model = dt.TraceNormRegressor(1.0, solver="dfw", tol=None, max_iter=2).fit(*multitask)
-    assert (model.status_, model.n_iter_) == ("max_epochs", 2)
+    assert (model.status_, model.n_iter_) == ("max_iter", 2)
 
 
 def test_a_fit_that_runs_out_of_time_warns(multitask: Data) -> None:
@@ -196,8 +196,10 @@ def test_masked_arrays_are_refused_by_a_fitted_model_and_by_solve(multitask: Dat
     for refused in (
         lambda: model.predict(hidden),
         lambda: model.transform(hidden),
-        lambda: dt.solve(dt.LeastSquares(), hidden, Y, radius=1.0),
-        lambda: dt.solve(dt.LeastSquares(), hidden.filled(), np.ma.masked_array(Y), radius=1.0),
+        lambda: dt.solve(dt.LeastSquares(), hidden, Y, radius=1.0, solver="dfw"),
+        lambda: dt.solve(
+            dt.LeastSquares(), hidden.filled(), np.ma.masked_array(Y), radius=1.0, solver="dfw"
+        ),
     ):
         with pytest.raises(TypeError, match=r"^[Xy] must not be a masked array; .*\.$"):
             refused()

@@ -16,12 +16,13 @@ import dfwtrace as dt
 from dfwtrace.files.checkpoint import Checkpoint, CheckpointFile, pack, resolve_checkpoint
 from dfwtrace.files.container import read_container, write_container
 
-X, Y, _ = dt.datasets.make_multitask(n=60, d=7, m=5, rank=3, noise=0.3, seed=1)
+X, Y, _ = dt.datasets.make_multitask(n=60, d=7, m=5, rank=3, noise=0.3, random_state=1)
 OPTIONS: dict[str, Any] = {
     "radius": 3.0,
     "representation": "implicit",
     "engine": dt.LocalEngine(3, 1),
-    "epochs": 4,
+    "solver": "dfw",
+    "max_iter": 4,
 }
 
 
@@ -140,7 +141,7 @@ def test_a_checkpoint_that_another_program_wrote_is_refused(
 @pytest.mark.parametrize("solver", ["dfw", "accelerated"])
 def test_a_memory_that_lacks_something_is_refused(solver: str, tmp_path: Path) -> None:
     """At any depth, though checksum and identity are right."""
-    path, options = tmp_path / "run.ckpt", {**OPTIONS, "solver": solver, "intercept": True}
+    path, options = tmp_path / "run.ckpt", {**OPTIONS, "solver": solver, "fit_intercept": True}
     options |= {"certify_every": 2, "tol": None} | ({"lmo": "power-2"} if solver == "dfw" else {})
     stopped(dt.LeastSquares(), X, Y, 4, checkpoint=every_epoch(path), **options)
     header, arrays = read_container(path, "checkpoint")

@@ -17,10 +17,10 @@ N_SHARDS = 4
     ("task", "options"),
     [
         (dt.Multinomial(), {"representation": "implicit", "certify_every": 3}),
-        (dt.LeastSquares(), {"representation": "gram", "intercept": True, "lmo": "lanczos"}),
+        (dt.LeastSquares(), {"representation": "gram", "fit_intercept": True, "lmo": "lanczos"}),
         (
             dt.Multinomial(),
-            {"representation": "implicit", "solver": "accelerated", "intercept": True},
+            {"representation": "implicit", "solver": "accelerated", "fit_intercept": True},
         ),
     ],
     ids=["dfw", "gram", "accelerated"],
@@ -32,9 +32,9 @@ def test_the_engine_may_change(
     if make is not None:
         X, y, _ = make(n=120, d=9, m=5, rank=3, noise=0.2, seed=3)
     else:
-        X, y, _ = dt.datasets.make_multiclass(n=120, d=9, m=5, rank=3, seed=3)
+        X, y, _ = dt.datasets.make_multiclass(n=120, d=9, m=5, rank=3, random_state=3)
     here, there = dt.LocalEngine(N_SHARDS, 1), dt.SparkEngine(spark, N_SHARDS, 2)
-    options = {"radius": 10.0, "epochs": 7, **options}
+    options = {"radius": 10.0, "solver": "dfw", "max_iter": 7, **options}
     expected = dt.solve(task, X, y, engine=here, **options)
     for k, (first, second) in enumerate([(here, there), (there, here)]):
         checkpoint = every_epoch(tmp_path / f"{k}.ckpt")

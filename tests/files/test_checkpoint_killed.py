@@ -25,10 +25,10 @@ CHILD = """
 import json, os, sys, time
 import dfwtrace as dt
 
-X, y, _ = dt.datasets.make_multiclass(n=90, d=12, m=6, rank=3, seed=5)
+X, y, _ = dt.datasets.make_multiclass(n=90, d=12, m=6, rank=3, random_state=5)
 for solver in ("dfw", "accelerated"):
-    dt.solve(dt.Multinomial(), X, y, radius=1.0, representation="implicit", epochs=2,
-             engine=dt.LocalEngine(3, 1), solver=solver, intercept=True)
+    dt.solve(dt.Multinomial(), X, y, radius=1.0, representation="implicit", max_iter=2,
+             engine=dt.LocalEngine(3, 1), solver=solver, fit_intercept=True)
 for line in sys.stdin:
     path, rules, options = json.loads(line)
     pid = os.fork()
@@ -46,7 +46,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def data() -> tuple[Any, Any]:
-    X, y, _ = dt.datasets.make_multiclass(n=90, d=12, m=6, rank=3, seed=5)
+    X, y, _ = dt.datasets.make_multiclass(n=90, d=12, m=6, rank=3, random_state=5)
     return X, y
 
 
@@ -64,7 +64,7 @@ def forking() -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize(
     ("rules", "options"),
     [
-        ({"epochs": 1}, {"lmo": "power-2", "intercept": True}),
+        ({"epochs": 1}, {"solver": "dfw", "lmo": "power-2", "fit_intercept": True}),
         ({"seconds": 0.05}, {"solver": "accelerated", "tol": 0.0}),
     ],
     ids=["every epoch", "by the clock"],
@@ -77,7 +77,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(
     tmp_path: Path,
 ) -> None:
     given: dict[str, Any] = {"radius": 30.0, "representation": "implicit", **options}
-    given["epochs"] = 10**6  # more than there is time for
+    given["max_iter"] = 10**6  # more than there is time for
     rng = random.Random(7)
     path = tmp_path / "run.ckpt"
     reached = []
@@ -132,6 +132,7 @@ class PressCtrlC:
 
 OPTIONS: dict[str, Any] = {
     "radius": 30.0,
+    "solver": "dfw",
     "representation": "implicit",
     "engine": dt.LocalEngine(3, 1),
 }
@@ -139,7 +140,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("solver", ["dfw", "accelerated"])
 def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(solver: str, data: Any, tmp_path: Path) -> None:
-    options = {**OPTIONS, "epochs": 8, "solver": solver, "tol": 0.0}
+    options = {**OPTIONS, "max_iter": 8, "solver": solver, "tol": 0.0}
     expected = dt.solve(dt.Multinomial(), *data, **options)
     options["checkpoint"] = every_epoch(tmp_path / "run.ckpt")
     interrupted = dt.solve(dt.Multinomial(), *data, callback=PressCtrlC(4), **options)
@@ -149,7 +150,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(solver: str, data: Any, tmp_pa
 
 
 def test_ctrl_c_at_any_moment_also_while_it_is_written(data: Any, tmp_path: Path) -> None:
-    options = {**OPTIONS, "epochs": 60}
+    options = {**OPTIONS, "max_iter": 60}
     expected = dt.solve(dt.Multinomial(), *data, **options)
     options["checkpoint"] = every_epoch(tmp_path / "run.ckpt")
     rng, presses = random.Random(3), 0
@@ -189,7 +190,7 @@ def test_a_run_goes_on_without_room_for_its_checkpoint(
     small_disk: Path, tmp_path: Path, data: Any
 ) -> None:
     path = small_disk / "run.ckpt"
-    options = {**OPTIONS, "epochs": 30}
+    options = {**OPTIONS, "max_iter": 30}
     expected = dt.solve(dt.Multinomial(), *data, **options)
     stopped(dt.Multinomial(), *data, 5, checkpoint=every_epoch(path), **options)
     content = path.read_bytes()
@@ -221,7 +222,7 @@ def test_a_checkpoint_is_written_again_once_there_is_room(
         if record["epoch"] in limits:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits[record["epoch"]])
 
-    options = {**OPTIONS, "epochs": 9, "solver": solver, "tol": 0.0}
+    options = {**OPTIONS, "max_iter": 9, "solver": solver, "tol": 0.0}
     try:
         with pytest.warns(RuntimeWarning, match=r"run\.ckpt cannot be written: File") as caught:
             result = dt.solve(

@@ -15,6 +15,7 @@ from dfwtrace.solvers.factor_steps import LBFGS
 
 OPTIONS: dict[str, Any] = {
     "radius": 3.0,
+    "solver": "dfw",
     "representation": "implicit",
     "engine": dt.LocalEngine(3, 1),
 }
@@ -25,9 +26,9 @@ def test_fewer_epochs_than_are_in_the_file(
     solver: str, multitask: tuple[Any, Any], tmp_path: Path
 ) -> None:
     options = {**OPTIONS, "solver": solver, "tol": 0.0, "checkpoint": every_epoch(tmp_path / "run")}
-    six = dt.solve(dt.LeastSquares(), *multitask, epochs=6, **options)
+    six = dt.solve(dt.LeastSquares(), *multitask, max_iter=6, **options)
     content = (tmp_path / "run").read_bytes()
-    two = dt.solve(dt.LeastSquares(), *multitask, epochs=2, **options)
+    two = dt.solve(dt.LeastSquares(), *multitask, max_iter=2, **options)
     assert_same_run(two, six)
     assert (tmp_path / "run").read_bytes() == content
 
@@ -35,8 +36,8 @@ def test_fewer_epochs_than_are_in_the_file(
 def test_a_tolerance_may_be_set_later(multitask: tuple[Any, Any], tmp_path: Path) -> None:
     X, Y = multitask
     options = {**OPTIONS, "solver": "accelerated", "checkpoint": every_epoch(tmp_path / "run")}
-    first = dt.solve(dt.LeastSquares(), X, Y, epochs=500, tol=1e-2, **options)
-    then = dt.solve(dt.LeastSquares(), X, Y, epochs=500, tol=1e-6, **options)
+    first = dt.solve(dt.LeastSquares(), X, Y, max_iter=500, tol=1e-2, **options)
+    then = dt.solve(dt.LeastSquares(), X, Y, max_iter=500, tol=1e-6, **options)
     assert (first.status, then.status) == ("optimal", "optimal")
     assert first.relative_gap <= 1e-2
     assert then.relative_gap <= 1e-6
@@ -51,9 +52,9 @@ def test_a_tolerance_may_be_set_later(multitask: tuple[Any, Any], tmp_path: Path
 def test_the_time_before_counts(multitask: tuple[Any, Any], tmp_path: Path) -> None:
     X, Y = multitask
     options = {**OPTIONS, "checkpoint": every_epoch(tmp_path / "run")}
-    first = dt.solve(dt.LeastSquares(), X, Y, epochs=3, **options)
+    first = dt.solve(dt.LeastSquares(), X, Y, max_iter=3, **options)
     spent = first.history[-1]["seconds"]
-    then = dt.solve(dt.LeastSquares(), X, Y, epochs=9, max_time=spent, **options)
+    then = dt.solve(dt.LeastSquares(), X, Y, max_iter=9, max_time=spent, **options)
     assert (then.status, len(then.history)) == ("max_time", 4)
     assert all(np.diff(then.history.column("seconds")) > 0.0)
 
@@ -89,7 +90,7 @@ def test_as_many_changes_of_the_gradient_as_before_are_remembered(size: int) -> 
 
 
 def test_an_oracle_of_ones_own_may_remember(multitask: tuple[Any, Any], tmp_path: Path) -> None:
-    options = {**OPTIONS, "epochs": 8, "lmo": Tiring()}
+    options = {**OPTIONS, "max_iter": 8, "lmo": Tiring()}
     expected = dt.solve(dt.LeastSquares(), *multitask, **options)
     assert list(expected.history.column("power_iterations")) == list(range(8, 0, -1))
     options["checkpoint"] = every_epoch(tmp_path / "run")

@@ -45,7 +45,7 @@ def harmonic(shift: float, t: int) -> float:
 
 
 ENGINE = dt.LocalEngine(3, 1)
-X, Y, _ = dt.datasets.make_multitask(n=60, d=7, m=5, rank=3, noise=0.3, seed=1)
+X, Y, _ = dt.datasets.make_multitask(n=60, d=7, m=5, rank=3, noise=0.3, random_state=1)
 LABELS = Y.argmax(axis=1)
 GIVEN: dict[str, Any] = {
     "task": dt.LeastSquares(),
@@ -54,7 +54,8 @@ GIVEN: dict[str, Any] = {
     "radius": 3.0,
     "representation": "implicit",
     "engine": ENGINE,
-    "epochs": 4,
+    "solver": "dfw",
+    "max_iter": 4,
 }
 
 
@@ -73,7 +74,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "dtype": ({"X": X.astype(np.float32)}, "the precision of X was float64 and is float32"),
     "sparse": ({"X": sp.csr_array(X)}, "the rows of the shards have changed"),
     "radius": ({"radius": 3.0000000000000004}, "the radius was 3.0 and is 3.0000000000000004"),
-    "seed": ({"seed": 1}, "the seed was 0 and is 1"),
+    "seed": ({"random_state": 1}, "the seed was 0 and is 1"),
     "shards": ({"engine": dt.LocalEngine(4, 1)}, "the number of shards was 3 and is 4"),
     "solver": ({"solver": "accelerated"}, "the solver was FrankWolfe("),
     "lmo": ({"lmo": "power-2"}, "the solver was FrankWolfe(lmo=Power(schedule=Log("),
@@ -81,7 +82,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "step": ({"step": "harmonic"}, "step=Harmonic()"),
     "form": ({"representation": "factored"}, "the representation was implicit and is factored"),
     "gram": ({"representation": "gram"}, "the representation was implicit and is gram"),
-    "intercept": ({"intercept": True}, "the intercept was False and is True"),
+    "intercept": ({"fit_intercept": True}, "the intercept was False and is True"),
     "weights": (
         {"sample_weight": np.ones(60)},
         "the use of sample_weight was False and is True",
@@ -183,7 +184,7 @@ def test_what_does_not_matter_is_not_asked_for(path: Path) -> None:
         "engine": dt.LocalEngine(3, 2),
         "task": dt.LeastSquares(),
     }
-    result = solve(**same, checkpoint=every_epoch(path), max_time=1e6, progress=False)
+    result = solve(**same, checkpoint=every_epoch(path), max_time=1e6, verbose=False)
     assert_same_run(result, solve())
 
 
@@ -260,7 +261,7 @@ def test_an_object_that_holds_itself_is_told() -> None:
 def test_a_model_is_not_a_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     write_container(path, "model", {"radius": 3.0}, {"U": np.ones((2, 1))})
-    assert refusal(path) == f"{path} holds a model, not a checkpoint."
+    assert refusal(path) == f"{path} holds a model, not a checkpoint: dfwtrace.load reads it."
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"PK\x03\x04" + bytes(100), b"a,b\n1,2\n" * 100])

@@ -41,7 +41,8 @@ def data(multitask: tuple[Any, Any], multiclass: tuple[Any, Any]) -> dict[str, t
 
 def options_of(form: str, n_shards: int = 3, n_jobs: int = 1, **others: Any) -> dict[str, Any]:
     engine = dt.LocalEngine(n_shards, n_jobs)
-    return {"radius": 3.0, "representation": form, "engine": engine, "epochs": EPOCHS, **others}
+    settings = {"radius": 3.0, "solver": "dfw", "representation": form, "engine": engine}
+    return {**settings, "max_iter": EPOCHS, **others}
 
 
 def check_every_stop(
@@ -96,7 +97,9 @@ def test_every_representation_with_and_without_intercept_and_weights(
     X, y = data[name]
     weighted = (name == LS) == (solver == "dfw")
     weights = np.random.default_rng(3).uniform(0.0, 2.0, len(X)) if weighted else None
-    options = options_of(form, solver=solver, intercept=weighted, sample_weight=weights, tol=1e-9)
+    options = options_of(
+        form, solver=solver, fit_intercept=weighted, sample_weight=weights, tol=1e-9
+    )
     check_every_stop(TASKS[name], X, y, tmp_path, stops=[2, EPOCHS], **options)
 
 
@@ -116,7 +119,7 @@ def test_a_stop_after_every_epoch(name: str, solver: str, data: Any, tmp_path: P
 def test_other_threads_go_on_with_the_same_shards(
     solver: str, n_shards: int, tmp_path: Path
 ) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=1500, d=60, m=6, rank=3, seed=2)
+    X, y, _ = dt.datasets.make_multiclass(n=1500, d=60, m=6, rank=3, random_state=2)
     assert X.nbytes > 1 << 19  # less is not worth a second thread
     one, two = (options_of("implicit", n_shards, jobs, solver=solver) for jobs in (1, 2))
     expected = dt.solve(dt.Multinomial(), X, y, **one)
@@ -145,7 +148,7 @@ def test_every_kind_of_rows(kind: str, solver: str, data: Any, tmp_path: Path) -
 @pytest.mark.parametrize("form", ["gram", "implicit"])
 def test_states_are_rebuilt_on_the_way(form: str, data: Any, tmp_path: Path) -> None:
     """After epoch 100: before it, after it, and right there."""
-    options = options_of(form, epochs=104, lmo="power-2", intercept=form == "implicit")
+    options = options_of(form, max_iter=104, lmo="power-2", fit_intercept=form == "implicit")
     expected = check_every_stop(
         dt.LeastSquares(), *data[LS], tmp_path, stops=[50, 100, 101], every=33, **options
     )
@@ -158,7 +161,7 @@ def test_states_are_rebuilt_on_the_way(form: str, data: Any, tmp_path: Path) -> 
 
 def test_ratios_of_more_epochs_than_are_looked_back_at(data: Any, tmp_path: Path) -> None:
     """The largest of the last ten ratios counts; an old one must not stay because of a stop."""
-    options = options_of("gram", epochs=40, lmo=Power(TheoremLog()))
+    options = options_of("gram", max_iter=40, lmo=Power(TheoremLog()))
     expected = check_every_stop(
         dt.LeastSquares(), *data[LS], tmp_path, stops=[9, 15], every=7, **options
     )
@@ -167,7 +170,7 @@ def test_ratios_of_more_epochs_than_are_looked_back_at(data: Any, tmp_path: Path
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_tolerance_that_is_reached(name: str, data: Any, tmp_path: Path) -> None:
-    options = options_of("implicit", solver="accelerated", tol=1e-7, epochs=500)
+    options = options_of("implicit", solver="accelerated", tol=1e-7, max_iter=500)
     expected = dt.solve(TASKS[name], *data[name], **options)
     assert expected.status == "optimal"
     last = len(expected.history)
@@ -178,7 +181,7 @@ def test_a_tolerance_that_is_reached(name: str, data: Any, tmp_path: Path) -> No
 def test_a_tolerance_reached_by_frank_wolfe_after_certificates_in_vain(
     data: Any, tmp_path: Path
 ) -> None:
-    options = options_of("gram", tol=0.02, epochs=500, lmo="power-1", certify_every=7)
+    options = options_of("gram", tol=0.02, max_iter=500, lmo="power-1", certify_every=7)
     expected = dt.solve(dt.LeastSquares(), *data[LS], **options)
     last = len(expected.history)
     assert (expected.status, last > 10) == ("optimal", True)
@@ -187,7 +190,7 @@ def test_a_tolerance_reached_by_frank_wolfe_after_certificates_in_vain(
 
 
 def test_a_run_that_stalls(data: Any, tmp_path: Path) -> None:
-    options = options_of("implicit", solver="accelerated", tol=0.0, epochs=2000)
+    options = options_of("implicit", solver="accelerated", tol=0.0, max_iter=2000)
     expected = dt.solve(dt.LeastSquares(), *data[LS], **options)
     assert expected.status == "stalled"
     last = len(expected.history)
@@ -200,8 +203,8 @@ def test_a_wide_matrix_whose_certificate_comes_from_lanczos(
 ) -> None:
     """With few directions in W, "accelerated" bounds σ₁ by products: each such bound counts."""
     monkeypatch.setattr(certificate, "SMALL_ENTRIES", 0)
-    X, Y, _ = dt.datasets.make_multitask(n=300, d=100, m=90, rank=2, noise=0.1, seed=4)
-    options = options_of("implicit", solver="accelerated", tol=1e-8, epochs=200, certify_every=3)
+    X, Y, _ = dt.datasets.make_multitask(n=300, d=100, m=90, rank=2, noise=0.1, random_state=4)
+    options = options_of("implicit", solver="accelerated", tol=1e-8, max_iter=200, certify_every=3)
     options["radius"] = 0.9
     expected = dt.solve(dt.LeastSquares(), X, Y, **options)
     assert expected.certificate is not None
@@ -211,8 +214,8 @@ def test_a_wide_matrix_whose_certificate_comes_from_lanczos(
 
 
 def test_many_quasi_newton_steps_with_looks_in_between(tmp_path: Path) -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=120, d=30, m=25, rank=2, noise=0.1, seed=4)
-    options = options_of("implicit", solver="accelerated", tol=1e-10, epochs=64, certify_every=3)
+    X, Y, _ = dt.datasets.make_multitask(n=120, d=30, m=25, rank=2, noise=0.1, random_state=4)
+    options = options_of("implicit", solver="accelerated", tol=1e-10, max_iter=64, certify_every=3)
     expected = dt.solve(dt.LeastSquares(), X, Y, **options)
     last = len(expected.history)
     assert last > 60
@@ -224,7 +227,7 @@ def test_many_quasi_newton_steps_with_looks_in_between(tmp_path: Path) -> None:
 
 def test_a_start_that_is_not_zero(data: Any, tmp_path: Path) -> None:
     X, y = data[MULTI]
-    start = dt.solve(dt.Multinomial(), X, y, radius=2.0, epochs=3).W
+    start = dt.solve(dt.Multinomial(), X, y, radius=2.0, solver="dfw", max_iter=3).W
     for solver in ("dfw", "accelerated"):
         folder = tmp_path / solver
         folder.mkdir()
@@ -264,17 +267,17 @@ def test_more_epochs_go_on_from_the_file(
     X, y = data[LS]
     options = options_of("gram", solver=solver, tol=0.0)
     options["checkpoint"] = every_epoch(tmp_path / "run.ckpt")
-    some = dt.solve(dt.LeastSquares(), X, y, **{**options, "epochs": first})
+    some = dt.solve(dt.LeastSquares(), X, y, **{**options, "max_iter": first})
     seen: list[int] = []
     more = dt.solve(
         dt.LeastSquares(),
         X,
         y,
         callback=lambda W, record: seen.append(record["epoch"]),
-        **{**options, "epochs": then},
+        **{**options, "max_iter": then},
     )
     assert seen == list(range(len(some.history) + 1, len(more.history) + 1))
-    whole = dt.solve(dt.LeastSquares(), X, y, **{**options, "epochs": then, "checkpoint": None})
+    whole = dt.solve(dt.LeastSquares(), X, y, **{**options, "max_iter": then, "checkpoint": None})
     assert_same_run(more, whole)
 
 

@@ -176,8 +176,13 @@ def test_sva_is_the_average_of_pairs_with_their_signs(
 
 def test_only_signs_that_agree_keep_sva_near_the_exact_oracle() -> None:
     """Twenty workers of 200 rows: as the paper says of its own rule, more columns make it worse."""
-    X, Y, _ = dt.datasets.make_multitask(n=4000, d=40, m=40, rank=10, seed=0)
-    options: Any = {"radius": 1.0, "epochs": 30, "engine": dt.LocalEngine(20, n_jobs=1)}
+    X, Y, _ = dt.datasets.make_multitask(n=4000, d=40, m=40, rank=10, random_state=0)
+    options: Any = {
+        "radius": 1.0,
+        "solver": "dfw",
+        "max_iter": 30,
+        "engine": dt.LocalEngine(20, n_jobs=1),
+    }
     naive, paper, agreeing = (
         dt.solve(dt.LeastSquares(), X, Y, lmo=lmo, **options).objective
         for lmo in ("naive", "sva", SVA("agreement"))

@@ -157,7 +157,7 @@ def test_ratio_that_is_not_observed_costs_nothing(gradient_of: Gradient) -> None
 
 def crowded_problem(seed: int) -> tuple[Array, Array, float]:
     """Features, targets and radius of a problem whose gradients have no dominant direction."""
-    X, Y, _ = dt.datasets.make_multitask(n=60, d=20, m=30, rank=10, noise=0.5, seed=seed)
+    X, Y, _ = dt.datasets.make_multitask(n=60, d=20, m=30, rank=10, noise=0.5, random_state=seed)
     return X, Y, 0.5
 
 
@@ -172,10 +172,11 @@ def errors_and_iterations(
         X,
         Y,
         radius=radius,
+        solver="dfw",
         lmo=dt.lmo.Power(schedule),
         step=step,
-        epochs=EPOCHS,
-        seed=seed,
+        max_iter=EPOCHS,
+        random_state=seed,
         callback=lambda W, record: iterates.append(W),
     )
     tops = np.array([np.linalg.norm(X.T @ (X @ W - Y), 2) for W in iterates[:EPOCHS]])
@@ -208,9 +209,9 @@ def test_adaptive_is_as_accurate_as_the_proof_needs_and_cheaper(step: str, share
 
 
 def test_adaptive_stops_at_once_where_any_direction_will_do() -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=60, d=20, m=30, rank=10, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=60, d=20, m=30, rank=10, random_state=0)
     oracle = dt.lmo.Power(Adaptive(curvature=1e12))
-    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, lmo=oracle, epochs=5)
+    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="dfw", lmo=oracle, max_iter=5)
     assert set(result.history.column("power_iterations")) == {1}
 
 
@@ -224,16 +225,27 @@ def test_constants_are_bounded_from_badly_scaled_data(
         X = rng.standard_normal((30, 20)) * 0.5 ** np.arange(20)
         Y = rng.standard_normal((30, 16))
         result = dt.solve(
-            dt.LeastSquares(), X, Y, radius=1.0, lmo=lmo(schedule), epochs=2, seed=seed
+            dt.LeastSquares(),
+            X,
+            Y,
+            radius=1.0,
+            solver="dfw",
+            lmo=lmo(schedule),
+            max_iter=2,
+            random_state=seed,
         )
         assert result.objective < result.objective_at_zero
 
 
 def test_named_log_schedule_has_the_factor_of_the_task() -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=30, d=5, m=4, rank=4, noise=1.0, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=30, d=5, m=4, rank=4, noise=1.0, random_state=0)
     labels = np.arange(30) % 4
-    least_squares = dt.solve(dt.LeastSquares(), X, Y, radius=0.5, lmo="power-log", epochs=102)
-    multinomial = dt.solve(dt.Multinomial(), X, labels, radius=0.5, lmo="power-log", epochs=102)
+    least_squares = dt.solve(
+        dt.LeastSquares(), X, Y, radius=0.5, solver="dfw", lmo="power-log", max_iter=102
+    )
+    multinomial = dt.solve(
+        dt.Multinomial(), X, labels, radius=0.5, solver="dfw", lmo="power-log", max_iter=102
+    )
     # Record i is the epoch t = i.
     around = [9, 10, 99, 100]
     assert list(least_squares.history.column("power_iterations")[around]) == [1, 2, 2, 3]
@@ -280,7 +292,7 @@ def test_observed_ratio_with_more_iterations_than_columns(
     rng = np.random.default_rng(m)
     X, Y = rng.standard_normal((50, 6)), rng.standard_normal((50, m))
     oracle = lmo(TheoremLog(lipschitz=100.0, curvature=0.1))
-    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, lmo=oracle, epochs=10)
+    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="dfw", lmo=oracle, max_iter=10)
     assert result.objective < result.objective_at_zero
     if lmo is dt.lmo.Power:
         assert result.history.column("power_iterations").max() > m
@@ -329,10 +341,11 @@ def mean_excess(schedule: dt.lmo.Schedule) -> Array:
             X,
             Y,
             radius=RADIUS,
+            solver="dfw",
             lmo=dt.lmo.Power(schedule),
             step="harmonic",
-            epochs=STEPS,
-            seed=seed,
+            max_iter=STEPS,
+            random_state=seed,
             engine=dt.LocalEngine(n_shards=2, n_jobs=1),
         )
         for seed in range(SEEDS)

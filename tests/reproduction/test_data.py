@@ -110,16 +110,17 @@ def test_the_ratio_is_that_of_the_gradients_singular_values() -> None:
     options = Options("toy", intents=None)
     (run,) = spectrum.runs(options)
     values = spectrum.measure(options, run)
-    X, y, _ = dt.datasets.make_multiclass(210, 12, 12, rank=10, seed=0, dtype=np.float32)
+    X, y, _ = dt.datasets.make_multiclass(210, 12, 12, rank=10, random_state=0, dtype=np.float32)
     X, y = X[:200], y[:200]
     result = dt.solve(
         dt.Multinomial(12),
         X,
         y,
         radius=50.0,
+        solver="dfw",
         lmo="power-2",
         step="harmonic",
-        epochs=1,
+        max_iter=1,
         engine=dt.LocalEngine(4),
     )
     P = scipy.special.softmax(X.astype(np.float64) @ result.W.to_dense(), axis=1)

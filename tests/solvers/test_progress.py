@@ -15,8 +15,8 @@ from dfwtrace.solvers.solver import StoppingCriteria
 
 RUN = """
 import dfwtrace as dt
-X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, seed=0)
-result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=25)
+X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, random_state=0)
+result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, solver="dfw", max_iter=25)
 assert len(result.history) == 25
 """
 

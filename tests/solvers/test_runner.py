@@ -97,7 +97,7 @@ def follow(problem_of: Callable[..., Problem]) -> Follow:
         solver.most = ends_after
         relative = None if tol is None else tol / F0
         rules = StoppingCriteria(epochs, relative, **criteria)
-        runner = Runner(problem, solver, rules, callback=callback, progress=False)
+        runner = Runner(problem, solver, rules, callback=callback, verbose=False)
         return runner.run(RADIUS, LowRankMatrix.zeros((D, M)), 0)
 
     return run
@@ -105,7 +105,7 @@ def follow(problem_of: Callable[..., Problem]) -> Follow:
 
 def test_a_run_to_its_end(follow: Follow) -> None:
     result = follow()
-    assert result.status == "max_epochs"
+    assert result.status == "max_iter"
     assert len(result.history) == 10
     assert result.certificate is not None
     W = result.W.to_dense()
@@ -131,7 +131,7 @@ def test_every_record_is_complete(follow: Follow) -> None:
 
 def test_no_epochs(follow: Follow) -> None:
     result = follow(epochs=0)
-    assert result.status == "max_epochs"
+    assert result.status == "max_iter"
     assert result.W.rank == 0
     assert result.objective == pytest.approx(F0)
     assert result.certificate is not None
@@ -223,7 +223,7 @@ def test_certificates_without_an_estimate_leave_some_epochs_between_them(follow:
 
 @pytest.mark.parametrize(
     ("epochs", "tol", "status"),
-    [(10, 1e-9, "max_epochs"), (11, 1e-9, "stalled"), (11, 0.9, "optimal")],
+    [(10, 1e-9, "max_iter"), (11, 1e-9, "stalled"), (11, 0.9, "optimal")],
 )
 def test_a_solver_that_ends_before_its_time_has_stalled_or_is_optimal(
     follow: Follow, epochs: int, tol: float, status: str
@@ -251,7 +251,7 @@ def test_time_is_up_or_not(follow: Follow) -> None:
     result = follow(max_time=1e-9, epochs=50)
     assert (result.status, len(result.history)) == ("max_time", 1)
     assert result.certificate is not None
-    assert follow(max_time=1e9).status == "max_epochs"
+    assert follow(max_time=1e9).status == "max_iter"
 
 
 @pytest.mark.parametrize("kind", [float, np.float64])

@@ -157,9 +157,9 @@ def test_newton_at_the_far_end(derivatives: Derivatives) -> None:
 
 @pytest.mark.parametrize("radius", [0.5, 20.0, 2000.0])
 def test_multinomial_search_descends_every_epoch(radius: float) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=80, d=8, m=5, rank=3, seed=1)
+    X, y, _ = dt.datasets.make_multiclass(n=80, d=8, m=5, rank=3, random_state=1)
     y[::7] = (y[::7] + 1) % 5  # not separable: the loss has a minimum
-    result = dt.solve(dt.Multinomial(), X, y, radius=radius, lmo="naive", epochs=40)
+    result = dt.solve(dt.Multinomial(), X, y, radius=radius, solver="dfw", lmo="naive", max_iter=40)
     objective = np.append(result.objective_at_zero, result.history.column("objective"))
     assert np.all(np.diff(objective) < 1e-12 * objective[0])
     assert objective[-1] < 0.99 * objective[0]
@@ -167,7 +167,7 @@ def test_multinomial_search_descends_every_epoch(radius: float) -> None:
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-6])
 def test_multinomial_search_solves_its_line(tol: float) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=4, rank=2, seed=2)
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=4, rank=2, random_state=2)
     iterates = [dt.LowRankMatrix.zeros((6, 4))]
     gammas: list[float] = []
 
@@ -180,9 +180,10 @@ def test_multinomial_search_solves_its_line(tol: float) -> None:
         X,
         y,
         radius=30.0,
+        solver="dfw",
         lmo="naive",
         step=LineSearch(tol=tol),
-        epochs=15,
+        max_iter=15,
         callback=keep,
     )
 
@@ -230,8 +231,10 @@ class Overstep:
 
 
 def test_step_objects_are_clipped_too() -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=40, d=5, m=4, rank=2, seed=0)
-    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, step=Overstep(), epochs=3)
+    X, Y, _ = dt.datasets.make_multitask(n=40, d=5, m=4, rank=2, random_state=0)
+    result = dt.solve(
+        dt.LeastSquares(), X, Y, radius=1.0, solver="dfw", step=Overstep(), max_iter=3
+    )
     assert set(result.history.column("gamma")) == {1.0}
 
 

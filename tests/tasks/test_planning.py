@@ -99,30 +99,37 @@ def test_explanation_has_memory_and_times_of_all_representations() -> None:
 
 def test_plan_of_real_data() -> None:
     X, Y = np.ones((3000, 150)), np.ones((3000, 100))
-    assert dt.plan(dt.LeastSquares(), X, Y).representation == "gram"
+    assert dt.plan(dt.LeastSquares(), X, Y, solver="dfw").representation == "gram"
     labels = np.arange(3000) % 100
-    assert dt.plan(dt.Multinomial(), X, labels).representation == "implicit"
-    sparse = dt.plan(dt.Multinomial(), sp.eye_array(3000, 150, format="csr"), labels)
+    assert dt.plan(dt.Multinomial(), X, labels, solver="dfw").representation == "implicit"
+    sparse = dt.plan(dt.Multinomial(), sp.eye_array(3000, 150, format="csr"), labels, solver="dfw")
     assert sparse.workload.sparse
     assert sparse.workload.stored == 150
-    assert dt.plan(dt.LeastSquares(), X, Y, representation="dense").representation == "dense"
+    assert (
+        dt.plan(dt.LeastSquares(), X, Y, solver="dfw", representation="dense").representation
+        == "dense"
+    )
 
 
 def test_plan_knows_the_oracle_and_the_engine() -> None:
     X, Y = np.ones((50, 10), dtype=np.float32), np.ones((50, 4), dtype=np.float32)
     engine = dt.LocalEngine(n_shards=5, n_jobs=1)
-    gathering = dt.plan(dt.LeastSquares(), X, Y, lmo="naive", engine=engine, epochs=7).workload
+    gathering = dt.plan(
+        dt.LeastSquares(), X, Y, solver="dfw", lmo="naive", engine=engine, max_iter=7
+    ).workload
     assert (gathering.gathers, gathering.local) == (True, False)
     assert (gathering.n_shards, gathering.n_jobs, gathering.epochs) == (5, 1, 7)
     assert gathering.itemsize == 4
-    assert dt.plan(dt.LeastSquares(), X, Y, lmo="sva").workload.local
+    assert dt.plan(dt.LeastSquares(), X, Y, solver="dfw", lmo="sva").workload.local
 
 
 def test_plan_is_what_solve_takes() -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=50, d=6, m=4, rank=2, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=50, d=6, m=4, rank=2, random_state=0)
     for name in ("auto", *ALL):
-        result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, epochs=2, representation=name)
-        expected = dt.plan(dt.LeastSquares(), X, Y, epochs=2, representation=name)
+        result = dt.solve(
+            dt.LeastSquares(), X, Y, radius=1.0, solver="dfw", max_iter=2, representation=name
+        )
+        expected = dt.plan(dt.LeastSquares(), X, Y, solver="dfw", max_iter=2, representation=name)
         assert result.plan.representation == expected.representation
 
 
@@ -138,9 +145,9 @@ def test_plan_is_what_solve_takes() -> None:
 def test_unknown_representations_are_refused(task: dt.ScoresTask, name: str) -> None:
     X, y = np.ones((6, 2)), np.array([0, 1, 2, 0, 1, 2])
     with pytest.raises(ValueError, match=r"representation must be one of .*implicit"):
-        dt.plan(task, X, y, representation=name)
+        dt.plan(task, X, y, solver="dfw", representation=name)
     with pytest.raises(ValueError, match=r"representation must be one of .*implicit"):
-        dt.solve(task, X, y, radius=1.0, representation=name)
+        dt.solve(task, X, y, radius=1.0, solver="dfw", representation=name)
 
 
 def test_free_memory_is_plausible() -> None:
@@ -162,9 +169,9 @@ def test_only_shards_in_this_process_have_to_fit_into_its_memory(
 ) -> None:
     monkeypatch.setattr("dfwtrace.api.free_memory", lambda: 1.0)
     X, labels = np.ones((3000, 150)), np.arange(3000) % 100
-    here = dt.plan(dt.Multinomial(), X, labels, engine=dt.LocalEngine())
+    here = dt.plan(dt.Multinomial(), X, labels, solver="dfw", engine=dt.LocalEngine())
     assert "may not fit" in here.reason
-    there = dt.plan(dt.Multinomial(), X, labels, engine=Elsewhere())
+    there = dt.plan(dt.Multinomial(), X, labels, solver="dfw", engine=Elsewhere())
     assert there.representation == "implicit"
     assert "least time" in there.reason
 
@@ -174,16 +181,16 @@ def test_the_drivers_memory_does_not_matter_to_a_cluster(
 ) -> None:
     X, labels = np.ones((3000, 150)), np.arange(3000) % 100
     for engine in (dt.SparkEngine(spark), dt.SparkMapReduceEngine(spark)):
-        before = dt.plan(dt.Multinomial(), X, labels, engine=engine)
+        before = dt.plan(dt.Multinomial(), X, labels, solver="dfw", engine=engine)
         with monkeypatch.context() as patch:
             patch.setattr("dfwtrace.api.free_memory", lambda: 1.0)
-            assert dt.plan(dt.Multinomial(), X, labels, engine=engine) == before
+            assert dt.plan(dt.Multinomial(), X, labels, solver="dfw", engine=engine) == before
 
 
 def test_many_products_an_epoch_make_a_dense_gradient_worthwhile() -> None:
     X, y = np.zeros((20_000, 100), np.float32), np.arange(20_000) % 100
-    few = dt.plan(dt.Multinomial(), X, y, lmo="power-1")
-    many = dt.plan(dt.Multinomial(), X, y, lmo="power-linear")
+    few = dt.plan(dt.Multinomial(), X, y, solver="dfw", lmo="power-1")
+    many = dt.plan(dt.Multinomial(), X, y, solver="dfw", lmo="power-linear")
     assert few.workload.products == 2.0
     assert many.workload.products == pytest.approx(2 * np.mean(np.arange(100) + 1.0), rel=0.05)
     assert (few.representation, many.representation) == ("implicit", "dense")
@@ -232,6 +239,6 @@ def test_plan_knows_the_solver() -> None:
     assert fast.workload.columns > slow.workload.columns == 1
     assert (fast.workload.gathers, fast.workload.local) == (False, False)
     assert "over 1000 epochs" in str(fast)
-    path = dt.path(dt.Multinomial(), X[:60, :5], y[:60] % 3, radii=[1.0], epochs=7)
-    expected = dt.plan(dt.Multinomial(), X[:60, :5], y[:60] % 3, solver="accelerated", epochs=7)
+    path = dt.path(dt.Multinomial(), X[:60, :5], y[:60] % 3, radii=[1.0], max_iter=7)
+    expected = dt.plan(dt.Multinomial(), X[:60, :5], y[:60] % 3, solver="accelerated", max_iter=7)
     assert path.results[0].plan.workload == expected.workload

@@ -17,7 +17,7 @@ import dfwtrace as dt
 from dfwtrace.tasks.features.scores import as_task
 
 RADIUS = 0.8
-X, Y, _ = dt.datasets.make_multitask(n=60, d=8, m=6, rank=3, noise=0.5, seed=0)
+X, Y, _ = dt.datasets.make_multitask(n=60, d=8, m=6, rank=3, noise=0.5, random_state=0)
 
 
 class Bare:
@@ -101,7 +101,7 @@ class FullTask(Full, dt.Task[Any]):
 
 def run(task: Any, **options: Any) -> tuple[dt.Result, list[Any]]:
     iterates: list[Any] = []
-    call = {"radius": RADIUS, "epochs": 10, "engine": ENGINE, **options}
+    call = {"radius": RADIUS, "solver": "dfw", "max_iter": 10, "engine": ENGINE, **options}
     result = dt.solve(task, X, Y, callback=lambda W, record: iterates.append(W.to_dense()), **call)
     return result, iterates
 
@@ -201,7 +201,7 @@ def test_what_a_task_notes_is_noted_on_the_object_that_was_given() -> None:
         pass
 
     for task in (Counting(), CountingTask()):
-        run(task, epochs=2)
+        run(task, max_iter=2)
         assert task.built == ENGINE.n_shards  # all of them at zero, and updated from there on
 
 
@@ -375,7 +375,7 @@ def test_mistakes_in_a_method_are_named(kind: Any, message: str) -> None:
     subclass = type(kind.__name__, (kind, dt.Task), {})
     for task in (kind(), subclass()):
         with pytest.raises(TypeError) as error:
-            run(task, epochs=2)
+            run(task, max_iter=2)
         assert message in str(error.value)
 
 
@@ -392,7 +392,7 @@ class Shifted(Full):
 def test_a_negative_objective_takes_nothing_from_the_gap() -> None:
     best = dt.solve(dt.LeastSquares(), X, Y, radius=RADIUS, solver="accelerated", tol=1e-9)
     for epochs in (1, 5, 50, 300):
-        result, _ = run(Shifted(), lmo="naive", epochs=epochs)
+        result, _ = run(Shifted(), lmo="naive", max_iter=epochs)
         assert result.certificate is not None
         assert result.certificate.rounding > 0.0
         value = value_and_gradient("least squares", X, Y, result.W.to_dense())[0]
@@ -401,7 +401,7 @@ def test_a_negative_objective_takes_nothing_from_the_gap() -> None:
 
 
 def test_tolerance_is_relative_to_the_size_of_a_negative_objective() -> None:
-    result, _ = run(Shifted(), tol=1e-7, epochs=200)
+    result, _ = run(Shifted(), tol=1e-7, max_iter=200)
     assert result.objective_at_zero < 0.0
     assert result.status == "optimal"
     assert result.gap <= 1e-7 * abs(result.objective_at_zero)

@@ -57,7 +57,8 @@ def assert_same_bits_of_all(
     task: Any, X: Any, y: Any, engines: list[Any], **options: Any
 ) -> list[dt.Result]:
     """One run of the local engine for several engines with as many shards."""
-    call: dict[str, Any] = {"radius": 5.0, "epochs": 3, "certify_every": 2, **options}
+    call: dict[str, Any] = {"radius": 5.0, "solver": "dfw", "max_iter": 3, "certify_every": 2}
+    call |= options
     local = bits(dt.solve(task, X, y, engine=dt.LocalEngine(engines[0].n_shards, 1), **call))
     results = [dt.solve(task, X, y, engine=engine, **call) for engine in engines]
     for engine, result in zip(engines, results, strict=True):
@@ -81,8 +82,8 @@ TASKS = {"least squares": dt.LeastSquares(), "multinomial": dt.Multinomial()}
 
 @pytest.fixture(scope="module")
 def data() -> dict[str, tuple[Any, Any]]:
-    X, Y, _ = dt.datasets.make_multitask(n=200, d=13, m=6, rank=3, noise=0.5, seed=2)
-    _, y, _ = dt.datasets.make_multiclass(n=200, d=13, m=6, rank=3, seed=2)
+    X, Y, _ = dt.datasets.make_multitask(n=200, d=13, m=6, rank=3, noise=0.5, random_state=2)
+    _, y, _ = dt.datasets.make_multiclass(n=200, d=13, m=6, rank=3, random_state=2)
     return {"least squares": (X, Y), "multinomial": (X, y)}
 
 
@@ -111,10 +112,16 @@ def test_a_run_has_the_bits_of_the_local_engine(
 )
 def test_bits_do_not_depend_on_where_rows_of_some_size_lie(layout: str, form: str) -> None:
     """Large enough for BLAS to go other ways for another layout, or for more threads."""
-    X, y, _ = dt.datasets.make_multiclass(n=5003, d=37, m=12, rank=3, seed=0)
+    X, y, _ = dt.datasets.make_multiclass(n=5003, d=37, m=12, rank=3, random_state=0)
     engine = GroupEngine(n_shards=3, n_workers=2, fan_in=1, job=ProcessJob)
     assert_same_bits(
-        dt.Multinomial(), LAYOUTS[layout](X), y, engine, representation=form, radius=20.0, epochs=2
+        dt.Multinomial(),
+        LAYOUTS[layout](X),
+        y,
+        engine,
+        representation=form,
+        radius=20.0,
+        max_iter=2,
     )
 
 
@@ -122,12 +129,14 @@ def test_bits_do_not_depend_on_where_rows_of_some_size_lie(layout: str, form: st
 def test_every_oracle_has_the_bits_of_the_local_engine(lmo: str, data: Any) -> None:
     groups = [(1, 16), (2, 16), (4, 2), (11, 3), (12, 1)]
     engines = [GroupEngine(12, n_workers, fan_in) for n_workers, fan_in in groups]
-    assert_same_bits_of_all(dt.Multinomial(), *data["multinomial"], engines, lmo=lmo, seed=2**70)
+    assert_same_bits_of_all(
+        dt.Multinomial(), *data["multinomial"], engines, lmo=lmo, random_state=2**70
+    )
 
 
 @pytest.mark.parametrize("form", ["gram", "dense", "implicit"])
 def test_workers_in_processes_have_the_bits_of_the_local_engine(form: str) -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=1000, d=60, m=8, rank=3, noise=0.5, seed=2)
+    X, Y, _ = dt.datasets.make_multitask(n=1000, d=60, m=8, rank=3, noise=0.5, random_state=2)
     engine = GroupEngine(n_shards=5, n_workers=2, job=ProcessJob)
     result = assert_same_bits(dt.LeastSquares(), X, Y, engine, representation=form)
     sent = result.rounds.column("bytes_on_wire")
@@ -143,7 +152,7 @@ def test_workers_in_processes_have_the_bits_of_the_local_engine(form: str) -> No
 @pytest.mark.parametrize(("lmo", "n"), [("power-2", 100), ("lanczos", 60)])
 def test_the_drivers_own_products_have_the_bits_of_the_local_engine(lmo: str, n: int) -> None:
     """Long vectors, for which BLAS would take more threads where it may."""
-    X, Y, _ = dt.datasets.make_multitask(n=n, d=15_000, m=10, rank=3, noise=0.5, seed=2)
+    X, Y, _ = dt.datasets.make_multitask(n=n, d=15_000, m=10, rank=3, noise=0.5, random_state=2)
     engine = GroupEngine(n_shards=2, n_workers=2, job=ProcessJob)
     threads: set[int] = set()
 
@@ -151,17 +160,17 @@ def test_the_drivers_own_products_have_the_bits_of_the_local_engine(lmo: str, n:
         libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
         threads.update(library["num_threads"] for library in libraries)
 
-    options: Any = {"representation": "implicit", "lmo": lmo, "epochs": 2}
+    options: Any = {"representation": "implicit", "lmo": lmo, "max_iter": 2}
     assert_same_bits(dt.LeastSquares(), X, Y, engine, callback=callback, **options)
     assert threads <= {1}
 
 
 def test_shards_may_be_larger_than_the_largest_message() -> None:
     """Single rows of sparse or dense data too."""
-    X, Y, _ = dt.datasets.make_multitask(n=100, d=1000, m=2, rank=2, noise=0.5, seed=2)
+    X, Y, _ = dt.datasets.make_multitask(n=100, d=1000, m=2, rank=2, noise=0.5, random_state=2)
     for rows in (X, sp.csr_array(X)):
         engine = GroupEngine(2, 2, job=ProcessJob, largest_message=1 << 16)
-        assert_same_bits(dt.LeastSquares(), rows, Y, engine, representation="implicit", epochs=2)
+        assert_same_bits(dt.LeastSquares(), rows, Y, engine, representation="implicit", max_iter=2)
 
 
 class Counts:
@@ -238,5 +247,5 @@ class Gaps:
 
 def test_replies_have_the_layout_that_a_wire_gives_them() -> None:
     """With one shard nothing is added, and the local engine might hand on what the task made."""
-    X, Y, _ = dt.datasets.make_multitask(n=60, d=500, m=40, rank=3, noise=0.5, seed=2)
+    X, Y, _ = dt.datasets.make_multitask(n=60, d=500, m=40, rank=3, noise=0.5, random_state=2)
     assert_same_bits(Gaps(), X, Y, GroupEngine(1, 1), step="harmonic", lmo="lanczos")

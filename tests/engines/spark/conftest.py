@@ -31,13 +31,13 @@ def by_value(by_value: None) -> None:
 
 @pytest.fixture(scope="session")
 def classes() -> tuple[Any, Any]:
-    X, y, _ = dt.datasets.make_multiclass(n=211, d=17, m=9, rank=3, seed=3)
+    X, y, _ = dt.datasets.make_multiclass(n=211, d=17, m=9, rank=3, random_state=3)
     return X, y
 
 
 @pytest.fixture(scope="session")
 def targets() -> tuple[Any, Any]:
-    X, Y, _ = dt.datasets.make_multitask(n=211, d=17, m=9, rank=3, noise=0.2, seed=3)
+    X, Y, _ = dt.datasets.make_multitask(n=211, d=17, m=9, rank=3, noise=0.2, random_state=3)
     return X, Y
 
 

@@ -19,7 +19,7 @@ import dfwtrace as dt
 from dfwtrace.data.shards import Examined, Shard
 
 N_SHARDS = 8
-OPTIONS: dict[str, Any] = {"radius": 10.0, "epochs": 5, "certify_every": 2}
+OPTIONS: dict[str, Any] = {"radius": 10.0, "solver": "dfw", "max_iter": 5, "certify_every": 2}
 TIMES_AND_BYTES = {
     "seconds",
     "bytes_on_wire",

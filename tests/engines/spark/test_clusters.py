@@ -28,8 +28,8 @@ class WhoAmI:
 @pytest.mark.parametrize("fixture", ["spark", "standalone"])
 def test_every_master_gives_the_same_bits(fixture: str, request: pytest.FixtureRequest) -> None:
     session: SparkSession = request.getfixturevalue(fixture)
-    X, y, _ = dt.datasets.make_multiclass(n=101, d=D, m=M, rank=3, seed=4)
-    options: dict[str, Any] = {"radius": 10.0, "epochs": 3, "certify_every": 2}
+    X, y, _ = dt.datasets.make_multiclass(n=101, d=D, m=M, rank=3, random_state=4)
+    options: dict[str, Any] = {"radius": 10.0, "solver": "dfw", "max_iter": 3, "certify_every": 2}
     here = dt.solve(dt.Multinomial(), X, y, engine=dt.LocalEngine(n_shards=4), **options)
     resident = dt.SparkEngine(session, n_shards=4)
     there = dt.solve(dt.Multinomial(), X, y, engine=resident, **options)

@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 import dfwtrace as dt
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
-X, y, _ = dt.datasets.make_multiclass(n=101, d=11, m=6, rank=3, seed=4)
-options = {"radius": 10.0, "epochs": 4, "certify_every": 2}
+X, y, _ = dt.datasets.make_multiclass(n=101, d=11, m=6, rank=3, random_state=4)
+options = {"radius": 10.0, "solver": "dfw", "max_iter": 4, "certify_every": 2}
 here = dt.solve(dt.Multinomial(), X, y, engine=dt.LocalEngine(n_shards=4), **options)
 
 

@@ -41,11 +41,11 @@ def test_the_accelerated_solver_with_intercept_and_weights_has_the_same_bits(
     options: Any = {
         "radius": 3.0,
         "solver": "accelerated",
-        "epochs": 4,
+        "max_iter": 4,
         "tol": 0.0,
-        "intercept": True,
+        "fit_intercept": True,
         "sample_weight": 1.0 + np.arange(len(y)) % 3,
-        "progress": False,
+        "verbose": False,
     }
     result = dt.solve(dt.Multinomial(), X, y, engine=dt.SparkEngine(spark, N_SHARDS), **options)
     here = dt.solve(dt.Multinomial(), X, y, engine=dt.LocalEngine(N_SHARDS), **options)
@@ -139,7 +139,7 @@ def test_a_data_frame_needs_no_engine(spark: Any, tidy: None, classes: Any) -> N
     frame = frame_of(spark, *classes)
     result = dt.solve(dt.Multinomial(), frame, label="label", **OPTIONS)
     assert_same_bits(result, solve_here(dt.Multinomial(), *classes))
-    plan = dt.plan(dt.Multinomial(), frame, label="label", epochs=5)
+    plan = dt.plan(dt.Multinomial(), frame, label="label", solver="dfw", max_iter=5)
     assert (plan.workload.n, plan.workload.d, plan.workload.m) == (211, 17, 9)
 
 
@@ -173,7 +173,7 @@ def test_a_task_of_ones_own_needs_no_spark_knowledge(spark: Any, tidy: None, tar
 
 
 def test_empty_partitions_and_empty_shards(spark: Any, tidy: None) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=5, d=4, m=3, rank=2, seed=1)
+    X, y, _ = dt.datasets.make_multiclass(n=5, d=4, m=3, rank=2, random_state=1)
     task = dt.Multinomial(n_classes=3)
     frame = frame_of(spark, X, y).repartition(7)
     here = frame.toPandas()
@@ -185,7 +185,9 @@ def test_empty_partitions_and_empty_shards(spark: Any, tidy: None) -> None:
 def test_rounds_tell_bytes_and_times(spark: Any, tidy: None, classes: Any) -> None:
     X, y = classes
     engine = dt.SparkEngine(spark, N_SHARDS, 2)
-    result = dt.solve(dt.Multinomial(), X, y, engine=engine, lmo="power-1", radius=10.0, epochs=3)
+    result = dt.solve(
+        dt.Multinomial(), X, y, engine=engine, solver="dfw", lmo="power-1", radius=10.0, max_iter=3
+    )
     products = [record for record in result.rounds if record["oracle"]]
     assert [record["method"] for record in products] == ["matvec", "rmatvec"] * 3
     for record in products:

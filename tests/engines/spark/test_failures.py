@@ -20,7 +20,8 @@ from dfwtrace.engines.resident import links
 N_SHARDS = 4
 OPTIONS: dict[str, Any] = {
     "radius": 10.0,
-    "epochs": 4,
+    "solver": "dfw",
+    "max_iter": 4,
     "certify_every": 2,
     "representation": "implicit",
 }
@@ -84,7 +85,7 @@ class Sabotage:
 
 @pytest.fixture(scope="module")
 def data() -> tuple[Any, Any]:
-    X, y, _ = dt.datasets.make_multiclass(n=101, d=11, m=6, rank=3, seed=4)
+    X, y, _ = dt.datasets.make_multiclass(n=101, d=11, m=6, rank=3, random_state=4)
     return X, y
 
 

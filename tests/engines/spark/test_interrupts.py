@@ -28,7 +28,13 @@ def test_an_interrupt_returns_the_best_so_far_and_cleans_up(
     timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
     engine = dt.SparkEngine(spark, N_SHARDS)
     result = dt.solve(
-        dt.Multinomial(), *classes, radius=10.0, epochs=10**6, engine=engine, callback=interrupt
+        dt.Multinomial(),
+        *classes,
+        radius=10.0,
+        solver="dfw",
+        max_iter=10**6,
+        engine=engine,
+        callback=interrupt,
     )
     assert result.status == "interrupted"
     assert len(result.history) >= 3
@@ -40,12 +46,21 @@ def test_an_error_in_the_callback_cleans_up(spark: Any, tidy: None, classes: Any
 
     engine = dt.SparkEngine(spark, N_SHARDS)
     with pytest.raises(LookupError, match="no such test set"):
-        dt.solve(dt.Multinomial(), *classes, radius=10.0, engine=engine, callback=fail)
+        dt.solve(
+            dt.Multinomial(), *classes, radius=10.0, solver="dfw", engine=engine, callback=fail
+        )
 
 
 @pytest.mark.usefixtures("own_group")
 def test_the_users_job_group_is_left_alone(spark: Any, classes: Any) -> None:
-    dt.solve(dt.Multinomial(), *classes, engine=dt.SparkEngine(spark), radius=1.0, epochs=1)
+    dt.solve(
+        dt.Multinomial(),
+        *classes,
+        engine=dt.SparkEngine(spark),
+        radius=1.0,
+        solver="dfw",
+        max_iter=1,
+    )
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05])
@@ -55,7 +70,9 @@ def test_an_interrupt_at_the_launch_leaves_no_job(
     """The job's thread is there; Spark may know of the job by then, or not."""
     engine = dt.SparkEngine(spark, N_SHARDS)
     with ctrl_c(lambda: "dfwtrace-job" in our_threads(), delay), pytest.raises(KeyboardInterrupt):
-        dt.solve(dt.Multinomial(), *classes, radius=10.0, epochs=10**6, engine=engine)
+        dt.solve(
+            dt.Multinomial(), *classes, radius=10.0, solver="dfw", max_iter=10**6, engine=engine
+        )
 
 
 @pytest.mark.usefixtures("tidy", "own_group")

@@ -18,7 +18,7 @@ D = 6
 
 def rows() -> tuple[Any, Any, Any]:
     """Features, labels as text, and weights."""
-    X, y, _ = dt.datasets.make_multiclass(n=90, d=D, m=3, rank=2, seed=3)
+    X, y, _ = dt.datasets.make_multiclass(n=90, d=D, m=3, rank=2, random_state=3)
     names = np.array(["pear", "apple", "fig"])[y]
     return X, names, 1.0 + np.arange(90) % 3
 
@@ -97,7 +97,7 @@ def test_a_classifier_learns_the_same_from_a_frame(spark: SparkSession, frame: D
 
 
 def test_a_search_on_a_frame_finds_the_radius_and_the_targets(spark: SparkSession) -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=80, d=3, m=2, rank=1, noise=0.1, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=80, d=3, m=2, rank=1, noise=0.1, random_state=0)
     Y = Y + 5.0
     columns = ["x0", "x1", "x2", "a", "b"]
     table = np.column_stack([X, Y]).tolist()

@@ -66,11 +66,12 @@ def test_a_run_gives_the_bits_of_one_process(
             dt.LeastSquares(),
             *multitask,
             radius=1.0,
+            solver="dfw",
             lmo=lmo,
             representation=representation,
-            epochs=2,
+            max_iter=2,
             engine=engine,
-            progress=False,
+            verbose=False,
         )
 
     found, expected = run(dt.SparkMapReduceEngine(spark, 3)), run(dt.LocalEngine(3))
@@ -89,11 +90,11 @@ def test_a_run_gives_the_bits_of_one_process(
 
 @pytest.mark.usefixtures("nothing_left")
 def test_the_accelerated_solver_gives_the_bits_of_one_process(spark: Any) -> None:
-    X, Y, _ = dt.datasets.make_multitask(n=40, d=5, m=4, rank=2, noise=0.3, seed=0)
+    X, Y, _ = dt.datasets.make_multitask(n=40, d=5, m=4, rank=2, noise=0.3, random_state=0)
     options: Any = {
         "radius": 0.5,
         "solver": "accelerated",
-        "epochs": 1,
+        "max_iter": 1,
         "tol": 0.0,
         "representation": "implicit",
     }

@@ -35,8 +35,8 @@ import sys
 
 import dfwtrace as dt
 
-X, y, _ = dt.datasets.make_multiclass(n=20, d=3, m=2, rank=1, seed=0)
-dt.solve(dt.Multinomial(), X, y, radius=1.0, epochs=1)
+X, y, _ = dt.datasets.make_multiclass(n=20, d=3, m=2, rank=1, random_state=0)
+dt.solve(dt.Multinomial(), X, y, radius=1.0, solver="dfw", max_iter=1)
 print(sorted({"pyspark", "pyarrow", "py4j", "pandas"} & set(sys.modules)))
 """
     assert run(code) == "[]"
