@@ -37,7 +37,7 @@ def test_the_truth_has_the_rank_asked_for_and_trace_norm_one(
 
 def test_without_noise_the_truth_is_the_optimum() -> None:
     X, Y, W = make_multitask(n=200, d=8, m=6, rank=2, random_state=3)
-    still: Any = {"solver": "dfw", "step": 0.0, "max_iter": 1}
+    still: Any = {"solver": "dfw", "step": 0.0, "max_iter": 1, "representation": "implicit"}
     result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, start=W, **still)
     assert result.objective <= 1e-20 * result.objective_at_zero
     assert result.gap <= 1e-9 * result.objective_at_zero

@@ -30,7 +30,7 @@ def test_the_engine_may_change(
 ) -> None:
     make = dt.datasets.make_multitask if options["representation"] == "gram" else None
     if make is not None:
-        X, y, _ = make(n=120, d=9, m=5, rank=3, noise=0.2, seed=3)
+        X, y, _ = make(n=120, d=9, m=5, rank=3, noise=0.2, random_state=3)
     else:
         X, y, _ = dt.datasets.make_multiclass(n=120, d=9, m=5, rank=3, random_state=3)
     here, there = dt.LocalEngine(N_SHARDS, 1), dt.SparkEngine(spark, N_SHARDS, 2)
