@@ -177,6 +177,8 @@ class Search:
     def path(self, results: list[Result]) -> Path:
         """What was tried, for the user; `results` are those on all rows, if any."""
         radii: FloatArray = np.array([trial.radius for trial in self.trials])
+        if not self.folds:
+            return Path(radii, results)
         losses = np.array([trial.losses for trial in self.trials])
         scores = np.array([trial.scores for trial in self.trials])
         by_fold = [list(fold) for fold in zip(*(t.results for t in self.trials), strict=True)]
