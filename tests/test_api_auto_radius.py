@@ -220,5 +220,7 @@ def test_a_task_without_a_loss_needs_a_radius(multitask: tuple[Any, Any]) -> Non
         update = stats  # type: ignore[assignment]
 
     options: Any = {"solver": "dfw", "step": "harmonic", "radius": "auto"}
-    with pytest.raises(TypeError, match=r"lacks the method 'loss'.*a radius that is given does not"):
+    with pytest.raises(
+        TypeError, match=r"lacks the method 'loss'.*a radius that is given does not"
+    ):
         dt.solve(Lossless(), *multitask, **options)

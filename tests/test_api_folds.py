@@ -11,7 +11,7 @@ from tests.problems import ENGINE, FORMS, TASKS, solve
 from tests.truth import row_losses
 
 import dfwtrace as dt
-from dfwtrace.data.shards import Shard, split_rows
+from dfwtrace.data.shards import split_rows
 from dfwtrace.tasks.features.gram import random_folds
 
 FOLD_FORMS = [(name, form) for name, form in FORMS if form != "dense"]
@@ -75,7 +75,7 @@ def test_folds_of_a_classification_are_refits_on_the_training_rows(
     task = dt.Multinomial(n_classes=4)
     options: Any = {"representation": form, "engine": ENGINE}
     path = dt.path(task, X, y, radii=[1.0, 5.0], cv=3, tol=1e-8, **options)
-    fold_of = random_folds(Shard(0, X, y), 3, 0)
+    fold_of = folds_of_rows(X, y, 3, 0, 3)
     assert np.bincount(fold_of).tolist() == [20, 20, 20]
     assert path.validation is not None
     for fold in range(3):
@@ -134,7 +134,7 @@ def test_validation_finds_the_radius_that_noise_allows() -> None:
 
 def test_without_folds_there_is_no_best_radius(multitask: tuple[Any, Any]) -> None:
     path = dt.path(dt.LeastSquares(), *multitask, radii=[1.0])
-    with pytest.raises(ValueError, match=r"best needs validation losses: ask for folds\."):
+    with pytest.raises(ValueError, match=r"best needs validation losses: ask for folds with cv\."):
         _ = path.best
 
 

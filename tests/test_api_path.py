@@ -250,7 +250,7 @@ NAN, INF = float("nan"), float("inf")
 BAD: dict[str, list[Any]] = {
     "radii": [
         *([], (), np.array([]), iter([])),
-        *(None, 3, 1.0, "12", b"12", "", np.array(1.0)),
+        *(None, 0, -3, 1.0, "12", b"12", "", np.array(1.0)),
         *([0.0], [-1.0], [1.0, NAN], [INF], [1.0, None], ["1"], [[1.0]], np.ones((2, 2)), [True]),
     ],
     "cv": [0, 1, -3, 2.0, 61, 10**9, "5", True, [5], NAN],

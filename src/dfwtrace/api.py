@@ -508,4 +508,8 @@ def _check_folds(cv: Data, seed: int, problem: Problem) -> Folds:
                 f"cv must be the number of each of the {n_rows} rows' fold, from 0 without "
                 f"gaps, got {describe(cv)} of shape {given.shape}."
             )
+        if problem.task.weighted and isinstance(problem.rows, ArrayRows):
+            weights = problem.rows.y[:, 0]  # type: ignore[index]  # they came with y
+            if not all(weights[given != fold].any() for fold in range(n_folds)):
+                raise ValueError("sample_weight must not be zero for all rows outside a fold.")
     return Folds(n_folds, seed, given.astype(np.float64))

@@ -69,5 +69,7 @@ def test_a_line_for_each_run_without_a_terminal_only_if_asked_for(
     assert re.fullmatch(r"dfwtrace \S+ +\d+/\d+  F \S+  gap .*  rank \d .*", said)
     assert told("inspect", tmp_path / "m")["settings"] == {"radius": 8.0}
     search = done(*words, "--radii", "1,8", "--cv", 2, "-v").stderr
-    assert re.findall(r"run \d of \d", search) == [f"run {k} of 6" for k in range(1, 7)]
+    runs = re.findall(r"radius \d(?:, \d/2)?(?= )", search)
+    in_turn = [f"radius {radius}, {k}/2" for radius in (1, 8) for k in (1, 2)]
+    assert runs == [*in_turn, "radius 1", "radius 8"]
     assert done(*words, "--radius", 8, "--verbose", "--quiet").stderr == ""

@@ -44,7 +44,7 @@ FITS = {
     BY_SPECIES + "--task regression": "'species' text ('setosa') numbers",
     "-t sepal --features petal --task classification": "label --task",
     "-t sepal,petal --features width --task classification": "one target got 2",
-    BY_SPECIES + "--radius -1": "--radius above 0 -1.0",
+    BY_SPECIES + "--radius -1": "--radius above 0 -1",
     BY_SPECIES + "--radius nan": "--radius nan",
     BY_SPECIES + "--radius 1 --radii 3": "--radius --radii",
     BY_SPECIES + "--radii 0": "--radii '0'",

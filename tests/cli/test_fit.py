@@ -149,7 +149,7 @@ def test_what_is_there_is_replaced_only_by_a_model(train: Path, model: Path) -> 
 
 
 def test_former_names_of_options_still_work(train: Path, model: Path) -> None:
-    words = ("fit", train, "-t", "species", "--radii", "1,8", "--tol", 0.01, "-o", model)
+    words = ("fit", train, "-t", "species", "--radii", "3", "--tol", 0.01, "-o", model)
     new = done(*words, "--cv", 2, "--random-state", 3)
     assert new.stderr == ""
     scores = dt.load(model).scores_

@@ -137,13 +137,13 @@ def test_within_the_first_epoch_nothing_is_saved() -> None:
         fitted("classification", (X, y), given, Output(quiet=True), verbose=False)
 
 
-def test_cross_validation_saves_nothing(
+def test_cross_validation_saves_the_best_so_far(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("fit", str(data), "--out", str(tmp_path / "cv"), "--tol", "0")
-    lines = said("run 1 of 60", *words, monkeypatch=monkeypatch)
-    assert lines[-1].endswith("Interrupted: nothing was saved.")
-    assert list(tmp_path.iterdir()) == []
+    lines = said(", 3/5", *words, monkeypatch=monkeypatch)
+    assert lines[-1].endswith(f"Interrupted: the model was saved to {tmp_path / 'cv'}.")
+    assert dt.load(tmp_path / "cv").status_ == "interrupted"
 
 
 def test_after_the_fit_the_model_is_there_and_named(

@@ -9,6 +9,9 @@ import pytest
 
 import dfwtrace as dt
 
+# Few radii are tried here, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:The best radius:UserWarning")
+
 Data = tuple[Any, Any]
 
 

@@ -18,6 +18,11 @@ from sklearn.preprocessing import StandardScaler
 import dfwtrace as dt
 from dfwtrace.plotting import PathDisplay
 
+# Few radii are tried here, on purpose.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The best radius:UserWarning", "ignore:radius .* is so small:UserWarning"
+)
+
 Data = tuple[Any, Any]
 RADII = [0.3, 1.0, 3.0]
 # Threads cost more than they bring on data as small as these.

@@ -13,6 +13,9 @@ from sklearn.exceptions import NotFittedError
 
 import dfwtrace as dt
 
+# Few radii are tried here, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:The best radius:UserWarning")
+
 Data = tuple[Any, Any]
 
 

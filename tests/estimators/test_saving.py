@@ -18,6 +18,9 @@ from sklearn.model_selection import KFold
 import dfwtrace as dt
 from dfwtrace.files.container import read_container, write_container
 
+# Few radii are tried here, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:The best radius:UserWarning")
+
 Data = tuple[Any, Any]
 
 

@@ -20,6 +20,11 @@ from sklearn.preprocessing import StandardScaler
 import dfwtrace as dt
 from dfwtrace.engines import local
 
+# Few radii are tried here, on purpose.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The best radius:UserWarning", "ignore:radius .* is so small:UserWarning"
+)
+
 Data = tuple[Any, Any]
 
 
@@ -176,7 +181,8 @@ def test_verbose_fits_show_their_progress(search: bool, multitask: Data, capfd: 
             model = dt.TraceNormRegressorCV([1.0], cv=2, verbose=verbose)
         model.fit(*multitask)
         shown = capfd.readouterr()
-        assert ("dfwtrace" in shown.out + shown.err) == bool(verbose)
+        title = "radius 1, 2/2" if search else "dfwtrace"
+        assert (title in shown.out + shown.err) == bool(verbose)
 
 
 def test_a_fit_goes_on_from_its_checkpoint(multitask: Data, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dfwtrace.solvers.runner import display, share_done, titles
+from dfwtrace.solvers.runner import display, share_done
 from dfwtrace.solvers.solver import StoppingCriteria
 
 RUN = """
@@ -74,12 +74,12 @@ def test_nothing_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_line_has_the_facts_and_fits_into_80_columns(
     gap: float, shown: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    token = titles.set(iter(["run 12 of 60"]))
-    with display(StoppingCriteria(1000), 5.0, wanted=True) as show:
+    with display(StoppingCriteria(1000), 5.0, wanted=True, title="radius 1.2e+04, 3/5") as show:
         show(record(999, gap))
-    titles.reset(token)
     out, line = capfd.readouterr()
-    facts = rf"run 12 of 60 \S+ +999/1000  F 0\.0046891  {shown}  rank 999 0:00:00 +[-\d:]+\n+"
+    facts = (
+        rf"radius 1\.2e\+04, 3/5 \S* *999/1000  F 0\.0046891  {shown}  rank 999 0:00:00 +[-\d:]+\n+"
+    )
     assert re.fullmatch(facts, line)
     assert out == ""
 

@@ -252,8 +252,8 @@ def _number(radius: str) -> float:
     try:
         return check_positive("radius", float(radius))
     except ValueError as error:
-        what = "--radius must be a finite number above zero, or auto"
-        raise CommandError(f"{what}, got {radius!r}.") from error
+        what = "--radius must be a finite number above 0, or auto"
+        raise CommandError(f"{what}, got {radius}.") from error
 
 
 def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:

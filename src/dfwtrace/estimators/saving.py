@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any
 
@@ -109,7 +108,7 @@ def _restore(container: Container) -> TraceNormEstimator:
     d, m = result.W.shape
     if header["n_features"] != d:
         raise ValueError("its arrays do not fit together")
-    if math.isnan(result.radius):
+    if header["radius"] is None:
         raise ValueError("its radius is no number")
     names = header["feature_names"]
     if names is not None:

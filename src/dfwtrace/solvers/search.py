@@ -134,7 +134,7 @@ class Search:
         self.trials.insert(place, trial)
         for k, fold in enumerate(self.folds):
             problem, W = self.problem.without(fold), self._start(place, k, radius)
-            title = f"radius {radius:.3g}, fold {k + 1} of {len(self.folds)}"
+            title = f"radius {radius:.2g}, {k + 1}/{len(self.folds)}"
             try:
                 result = self.run(problem, radius, W, title)
                 if result.status == "interrupted":
@@ -160,7 +160,7 @@ class Search:
         problem, W = self.problem.without(None), LowRankMatrix.zeros(self.problem.shape)
         results = list[Result]()
         for trial in self.trials:
-            result = self.run(problem, trial.radius, W, f"radius {trial.radius:.3g}")
+            result = self.run(problem, trial.radius, W, f"radius {trial.radius:.2g}")
             if result.status == "interrupted":
                 raise self._interruption(results)
             results.append(result)
