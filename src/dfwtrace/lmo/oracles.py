@@ -11,8 +11,8 @@ import numpy as np
 from scipy.sparse.linalg import svds
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.linalg.certificate import GradientOperator
 from dfwtrace.linalg.golub_kahan import GolubKahan, Pair, unit
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.schedules import Constant, Log, PowerRun, Schedule, Setting
 from dfwtrace.validation import describe
 

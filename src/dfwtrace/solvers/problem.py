@@ -13,8 +13,9 @@ import numpy as np
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.data.shards import Folds
 from dfwtrace.engines import Engine, LocalWorkers, Workers
-from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, GradientOperator, certify
+from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
 from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.lmo import Constants
 from dfwtrace.solvers.intercept import Intercept
