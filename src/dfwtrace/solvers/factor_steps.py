@@ -178,7 +178,7 @@ def stiffness(problem: Problem) -> Stiffness:
     start = np.random.default_rng([problem.seed, 0x57F]).standard_normal((d, min(d, _DIRECTIONS)))
     for _ in range(_PRODUCTS):
         Q = np.linalg.qr(start).Q
-        start = problem.workers.sum("curvature_product", Q)
+        start = problem.curvature_product(Q)
         if not np.isfinite(start).all():
             return even  # it would only have helped
     values, turn = np.linalg.eigh(Q.T @ start)
