@@ -26,7 +26,7 @@ from tests.problems import make_problem, problem_with_gradients
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dfwtrace.linalg.certificate import GradientOperator
+    from dfwtrace.linalg.gradient import GradientOperator
     from dfwtrace.solvers.problem import Problem
 
 Array = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 import dfwtrace as dt
 from dfwtrace.data.shards import ArrayRows
 from dfwtrace.engines import LocalEngine, LocalWorkers
-from dfwtrace.linalg.certificate import GradientOperator
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.solvers.problem import Problem, Start
 from dfwtrace.solvers.solver import FrankWolfe, resolve
 from dfwtrace.tasks.features.scores import as_task

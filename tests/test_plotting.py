@@ -113,7 +113,7 @@ def test_a_spectrum_has_a_bar_for_each_singular_value(result: dt.Result) -> None
     ):
         assert display.bars_ is not None
         heights = [bar.get_height() for bar in display.bars_]
-        np.testing.assert_array_equal(heights, result.W.singular_values)
+        np.testing.assert_allclose(heights, result.W.singular_values, rtol=1e-12)
         assert display.line_ is None
 
 

@@ -64,6 +64,7 @@ def solve(
     label: str | Sequence[str] | None = None,
     sample_weight: Data = None,
     fit_intercept: bool = False,
+    standardize: bool = False,
     solver: str = "accelerated",
     lmo: str | LMO | None = None,
     step: str | float | Callable[[int], float] | Step | None = None,
@@ -103,6 +104,10 @@ def solve(
         the name of the column. For tasks made of a loss on scores.
     fit_intercept : bool, default=False
         Add an unconstrained b ∈ Rᵐ to every row of scores, XW + 1bᵀ, of a loss on scores.
+    standardize : bool, default=False
+        Divide every feature by its standard deviation σ_j, and bound ‖diag(σ) W‖_*: the radius no
+        longer depends on the features' units. W, and `start`, are for X as given, which is neither
+        copied nor centred. For tasks made of a loss on scores.
     solver : {"accelerated", "dfw"}, default="accelerated"
         Quasi-Newton and projected gradient steps on the factors of W, which reach a small gap soon;
         or DFW-Trace, the paper's, for tasks that lack a loss too.
@@ -125,7 +130,8 @@ def solve(
     engine : Engine, optional
         Where the shards live; `LocalEngine()` by default, `SparkEngine` for a DataFrame.
     start : LowRankMatrix, optional
-        W to start from, with ‖start‖_* ≤ radius; zero by default.
+        W to start from, with ‖start‖_* ≤ radius; zero by default. If the features are
+        standardised, one outside the ball is shrunk to it.
     random_state : int, RandomState or None, default=None
         The seed that all workers share. If None, the same in every run.
     callback : callable, optional
@@ -164,13 +170,15 @@ def solve(
         raise TypeError(f"callback must be callable, got {describe(callback)}.")
     saving = resolve_checkpoint(checkpoint)
     data = X, y, features, label, sample_weight
-    problem = _problem(task, data, method, max_iter, representation, engine, fit_intercept)
+    problem = _problem(
+        task, data, method, max_iter, representation, engine, fit_intercept, standardize
+    )
     _check_methods(problem, method, criteria.tol, "; solver='dfw' without tol does not")
     folds = None
     if automatic:
         _check_methods(problem, resolve("accelerated"), None, "; a radius that is given does not")
         folds = Folds(min(5, max(2, problem.rows.facts.n_rows)), seed, np.zeros(0))
-    W, search = _check_start(start, problem.shape, bound), None
+    W, search = _check_start(start, problem, bound), None
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
     with (
         single_threaded_blas(),
@@ -181,7 +189,10 @@ def solve(
                 bound, near, search = _find_radius(problem, max_time, verbose, began, seed)
             except Interrupted as ended:
                 return ended.result
-            W = near if W.rank == 0 else W * min(1.0, bound / W.trace_norm)
+            if W.rank == 0:
+                W = near
+            elif not standardize:  # else the run shrinks it
+                W = W * min(1.0, bound / W.trace_norm)
         runner = Runner(
             problem,
             method,
@@ -286,6 +297,7 @@ def path(
     label: str | Sequence[str] | None = None,
     sample_weight: Data = None,
     fit_intercept: bool = False,
+    standardize: bool = False,
     tol: float | None = 1e-4,
     max_iter: int | None = None,
     max_time: float | None = None,
@@ -319,6 +331,9 @@ def path(
         Columns of a DataFrame, or an array of weights, as for `solve`.
     fit_intercept : bool, default=False
         Add an unconstrained b ∈ Rᵐ to every row of scores.
+    standardize : bool, default=False
+        Divide every feature by its standard deviation over all rows, once for all folds, as for
+        `solve`.
     tol : float, default=1e-4
         Relative gap that each run is certified to.
     max_iter : int, optional
@@ -354,7 +369,9 @@ def path(
     if scoring is not None and (cv is None or not callable(scoring)):
         raise TypeError(f"scoring must be callable, and needs cv, got {describe(scoring)}.")
     data = X, y, features, label, sample_weight
-    problem = _problem(task, data, method, max_iter, representation, engine, fit_intercept)
+    problem = _problem(
+        task, data, method, max_iter, representation, engine, fit_intercept, standardize
+    )
     _check_methods(problem, method, criteria.tol)
     folds = None if cv is None else _check_folds(cv, seed, problem)
 
@@ -383,17 +400,21 @@ def _problem(
     representation: str,
     engine: Engine | None,
     fit_intercept: bool = False,
+    standardize: bool = False,
 ) -> Problem:
     """Check the data, choose the representation, and put the problem together."""
     X, sample_weight = data[0], data[-1]
-    if not isinstance(fit_intercept, bool | np.bool_):
-        raise TypeError(f"fit_intercept must be True or False, got {describe(fit_intercept)}.")
+    asked = {"fit_intercept": fit_intercept, "standardize": standardize}
+    for name, value in asked.items():
+        if not isinstance(value, bool | np.bool_):
+            raise TypeError(f"{name} must be True or False, got {describe(value)}.")
+    asked["sample_weight"] = sample_weight is not None
     if isinstance(task, ScoresTask):
         task = task if sample_weight is None else task.with_weights()
-    elif fit_intercept or sample_weight is not None:
+    elif needing := [name for name, value in asked.items() if value]:
         raise TypeError(
-            f"{'fit_intercept' if fit_intercept else 'sample_weight'} needs a task made of a loss "
-            f"on scores, such as Multinomial(), got {describe(task)}."
+            f"{needing[0]} needs a task made of a loss on scores, such as Multinomial(), "
+            f"got {describe(task)}."
         )
     if engine is None:
         engine = SparkEngine(X.sparkSession) if is_frame(X) else LocalEngine()
@@ -409,7 +430,14 @@ def _problem(
     free = free_memory() if isinstance(engine, LocalEngine) else None  # a cluster's is not known
     form, plan = task.plan(workload, representation, free, bool(fit_intercept))
     _log.info("representation %s", plan)
-    return Problem(form, rows, engine, plan, learns_intercept=bool(fit_intercept))
+    return Problem(
+        form,
+        rows,
+        engine,
+        plan,
+        learns_intercept=bool(fit_intercept),
+        standardize=bool(standardize),
+    )
 
 
 def _array_rows(
@@ -453,7 +481,8 @@ def _check_methods(
             raise TypeError(f"task lacks the method {name!r}, which this run needs{otherwise}.")
 
 
-def _check_start(start: object, shape: tuple[int, int], radius: float) -> LowRankMatrix:
+def _check_start(start: object, problem: Problem, radius: float) -> LowRankMatrix:
+    shape = problem.shape
     if start is None:
         return LowRankMatrix.zeros(shape)
     if not isinstance(start, LowRankMatrix):
@@ -461,6 +490,8 @@ def _check_start(start: object, shape: tuple[int, int], radius: float) -> LowRan
     finite = all(np.isfinite(factor).all() for factor in (start.U, start.s, start.V))
     if start.shape != shape or not finite:
         raise ValueError(f"start must be finite and of shape {shape}, got {describe(start)}.")
+    if problem.standardize:  # the norm that is bounded is known only with the scale
+        return start
     if start.trace_norm > radius * (1.0 + 1e-9):  # never, where it is to be found
         raise ValueError(f"start must have a trace norm of at most radius, got {start.trace_norm}.")
     return start.compress()

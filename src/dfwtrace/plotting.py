@@ -294,6 +294,8 @@ class ConvergenceDisplay(_Display):
 class SpectrumDisplay(_Display):
     """The singular values of W: `bars_`, or from 121 values on a `line_`.
 
+    Where features were standardised, those of diag(scale) W, which the radius bounds.
+
     Parameters
     ----------
     singular_values : array-like of shape (rank,)
@@ -315,12 +317,12 @@ class SpectrumDisplay(_Display):
     @classmethod
     def from_result(cls, result: Result, ax: Axes | None = None) -> Self:
         """Draw the singular values of what `solve` returned."""
-        return cls(result.W.singular_values).plot(ax)
+        return cls(result.W.s).plot(ax)
 
     @classmethod
     def from_estimator(cls, estimator: object, ax: Axes | None = None) -> Self:
         """Draw the singular values of a fitted estimator."""
-        return cls(_fitted(estimator, "low_rank_").singular_values).plot(ax)
+        return cls(_fitted(estimator, "low_rank_").s).plot(ax)
 
     def _draw(self, ax: Axes) -> None:
         values, many = self.singular_values, self.singular_values.size > 120

@@ -209,7 +209,7 @@ class Report:
             Settings(radius, solver, tol, engine, result.plan.representation, w.n_shards),
             Outcome(*ended, *gaps, result.W.rank, seconds, len(history)),
             history,
-            result.W.singular_values,
+            result.W.s,
             Communication(len(oracle), numbers[0], len(rest), numbers[1], on_wires),
             path=None if path is None or validation is None else Radii(path.radii, validation),
             **more,

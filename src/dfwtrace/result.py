@@ -67,7 +67,9 @@ class Result:
     Attributes
     ----------
     W : LowRankMatrix
-        Orthonormal factors and singular values, ‖W‖_* ≤ radius.
+        Orthonormal factors and singular values, ‖W‖_* ≤ radius. If the features were standardised,
+        they are those of diag(scale) W, whose trace norm is bounded, with the rows of U divided by
+        scale, so that XW is for X in its own units.
     objective : float
         F(W).
     gap : float
@@ -98,6 +100,8 @@ class Result:
         The bound of the trace norm; NaN in files of versions before 0.2.
     search : Path or None
         The radii that ``radius="auto"`` tried, and their validation losses.
+    scale : array of shape (d,), or None
+        Standard deviations of the features, 1 for a constant one, if they were standardised.
 
     Examples
     --------
@@ -123,12 +127,13 @@ class Result:
     intercept: FloatArray | None = None
     setup_seconds: float = 0.0
     radius: float = math.nan
+    scale: FloatArray | None = None
     search: Path | None = field(default=None, repr=False)
 
     @property
     def is_bound_active(self) -> bool:
         """Whether the bound holds W back, so that a larger radius would give another W."""
-        return self.W.trace_norm >= _ACTIVE * self.radius
+        return float(self.W.s.sum()) >= _ACTIVE * self.radius
 
     @property
     def message(self) -> str:
@@ -214,6 +219,8 @@ def pack(result: Result) -> tuple[dict[str, JSON], dict[str, Array]]:
     plan, arrays = result.plan, {"U": result.W.U, "s": result.W.s, "V": result.W.V}
     if result.intercept is not None:
         arrays["intercept"] = result.intercept
+    if result.scale is not None:
+        arrays["scale"] = result.scale
     header = {
         "objective": float(result.objective),
         "objective_at_zero": float(result.objective_at_zero),
@@ -228,11 +235,12 @@ def pack(result: Result) -> tuple[dict[str, JSON], dict[str, Array]]:
 
 def unpack(header: Mapping[str, JSON], arrays: Mapping[str, Array]) -> Result:
     """Return the result that was packed; errors say what is wrong with the parts."""
-    W, intercept = LowRankMatrix(arrays["U"], arrays["s"], arrays["V"]), arrays.get("intercept")
-    if intercept is not None and intercept.shape != (W.shape[1],):
+    W = LowRankMatrix(arrays["U"], arrays["s"], arrays["V"])
+    sizes = {"scale": W.shape[0], "intercept": W.shape[1]}
+    known = {name: arrays[name] for name in sizes if name in arrays}
+    if any(array.shape != (sizes[name],) for name, array in known.items()):
         raise ValueError("its arrays do not fit together")
-    parts = (W.U, W.s, W.V) if intercept is None else (W.U, W.s, W.V, intercept)
-    if not all(np.isfinite(part).all() for part in parts):
+    if not all(np.isfinite(part).all() for part in (W.U, W.s, W.V, *known.values())):
         raise ValueError("its arrays must be finite, but hold NaN or infinity")
     status = header["status"]
     if status == "max_epochs":  # as it was called before 0.2
@@ -260,7 +268,8 @@ def unpack(header: Mapping[str, JSON], arrays: Mapping[str, Array]) -> Result:
         certificate=None if certificate is None else Certificate(**certificate),
         plan=Plan(plan["representation"], plan["reason"], costs, Workload(**plan["workload"])),
         rounds=rounds,
-        intercept=intercept,
+        intercept=known.get("intercept"),
+        scale=known.get("scale"),
         setup_seconds=float(header.get("setup_seconds", 0.0)),
         radius=float(radius),
     )

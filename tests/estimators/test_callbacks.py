@@ -115,16 +115,18 @@ def test_a_progress_bar_is_full_at_the_end(
 # The estimator after an epoch
 
 
+@pytest.mark.parametrize("standardize", [True, False])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_regressor_can_be_used_after_each_epoch(
-    intercept: bool, weighted: bool, multitask: Data
+    intercept: bool, weighted: bool, standardize: bool, multitask: Data
 ) -> None:
     X, Y = multitask
+    X = X * 10.0 ** np.array([0, 6, -7, 2, 7, -4, 4]) if standardize else X
     weights = np.linspace(0.0, 2.0, 60) if weighted else np.ones(60)
     looker = Looker()
-    model = dt.TraceNormRegressor(1.0, fit_intercept=intercept).set_callbacks(looker)
-    model.fit(X, Y, sample_weight=weights if weighted else None)
+    model = dt.TraceNormRegressor(1.0, fit_intercept=intercept, standardize=standardize)
+    model.set_callbacks(looker).fit(X, Y, sample_weight=weights if weighted else None)
     *at_epochs, at_end = looker.seen
     assert len(at_epochs) == model.n_iter_
     for record, fitted in zip(model.history_, at_epochs, strict=True):

@@ -31,8 +31,10 @@ EXPECTED = {
         dt.TraceNormClassifier(3.0, **SMALL),
         dt.TraceNormRegressorCV(**SEARCH),
         dt.TraceNormClassifierCV(**SEARCH),
+        dt.TraceNormRegressor(1.0, standardize=True, **SMALL),
+        dt.TraceNormClassifier(3.0, standardize=True, **SMALL),
     ],
-    ids=lambda estimator: type(estimator).__name__,
+    ids=lambda estimator: type(estimator).__name__ + estimator.standardize * " standardised",
 )
 def test_an_estimator_is_what_scikit_learn_expects(estimator: Any) -> None:
     with warnings.catch_warnings():

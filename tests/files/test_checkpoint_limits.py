@@ -11,7 +11,7 @@ from tests.files.checkpointed import assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
 from dfwtrace.lmo import Power, TheoremLog
-from dfwtrace.solvers.factor_steps import LBFGS
+from dfwtrace.solvers.lbfgs import LBFGS
 
 OPTIONS: dict[str, Any] = {
     "radius": 3.0,

@@ -13,11 +13,11 @@ from tests.problems import problem_with_gradients
 from dfwtrace.linalg import certificate
 from dfwtrace.linalg.certificate import (
     FAILURE_PROBABILITY,
-    GradientOperator,
     certify,
     dense_bound,
     lanczos_bound,
 )
+from dfwtrace.linalg.gradient import GradientOperator
 
 Array = npt.NDArray[np.float64]
 Gradient = Callable[..., GradientOperator]

@@ -11,7 +11,7 @@ from tests.problems import FORMS, random_matrix
 from tests.truth import value_and_gradient
 
 from dfwtrace import LocalEngine
-from dfwtrace.linalg.certificate import GradientOperator
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.solvers.problem import Problem
 
 N, D, M, SHARDS = 23, 7, 4, 5

@@ -10,8 +10,8 @@ from scipy.stats import kstest
 from tests.problems import gradient_of_pairs
 
 import dfwtrace as dt
-from dfwtrace.linalg.certificate import GradientOperator
 from dfwtrace.linalg.golub_kahan import Pair
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo import SVA, Constant, Constants, Lanczos, Linear, Log, Naive, Power, Setting
 
 Array = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 import dfwtrace as dt
-from dfwtrace.linalg.certificate import GradientOperator
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo import (
     Adaptive,
     Constant,

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dfwtrace.solvers.factor_steps import LBFGS
+from dfwtrace.solvers.lbfgs import LBFGS
 
 Array = npt.NDArray[np.float64]
 Pairs = list[tuple[Array, Array]]

@@ -44,6 +44,7 @@ Lmo = Annotated[str | None, Option(help="Oracle of dfw, such as power-log.")]
 Tol = Annotated[float | None, Option(help="Relative gap to reach. Default: 1e-4, for dfw none.")]
 MaxIter = Annotated[int | None, Option(min=1, help="Epochs at most.")]
 NoIntercept = Annotated[bool, Option("--no-intercept", help="No free term.")]
+Standardize = Annotated[bool, Option("--standardize", help="Scale the features for the fit.")]
 ClassWeight = Annotated[Literal["balanced"] | None, Option(help="Every class counts the same.")]
 Shards = Annotated[int | None, Option(min=1, help="Logical shards. Default: 8, or 1 if small.")]
 Jobs = Annotated[int | None, Option(help="Threads, or Spark's workers.")]
@@ -76,6 +77,7 @@ def fit(
     max_iter: MaxIter = None,
     max_time: Annotated[float | None, Option(help="Seconds at most.")] = None,
     no_intercept: NoIntercept = False,
+    standardize: Standardize = False,
     class_weight: ClassWeight = None,
     engine: Annotated[Literal["local", "spark"], Option(help="Where it runs.")] = "local",
     master: Annotated[str | None, Option(help="Such as local[2] or spark://host:7077.")] = None,
@@ -97,6 +99,7 @@ def fit(
     output, began, local = Output(json, quiet), time.perf_counter(), engine == "local"
     given: Given = {"solver": solver, "lmo": lmo, "step": step, "max_time": max_time}
     given |= {"checkpoint": checkpoint, "tol": tol, "max_iter": max_iter}
+    given |= {"standardize": standardize}
     given |= {"fit_intercept": not no_intercept, "class_weight": class_weight}
     given |= {"representation": representation, "n_shards": n_shards, "n_jobs": n_jobs}
     given = settings_of(radius, radii, cv, given | {"random_state": random_state})
@@ -160,7 +163,8 @@ def fit(
         facts |= {"radii": page.path.radii, "validation": page.path.validation.mean(axis=1)}
     short = result.status != "optimal" and tol is not None
     if short:
-        reach = "raise --max-iter, --max-time or --tol, or scale the features."
+        reach = "raise --max-iter, --max-time or --tol"
+        reach += "." if standardize else ", or set --standardize."
         output.warn(f"{result.message} The tolerance of {tol:g} was not reached: {reach}")
     if report is not None:
         write_report(report, page)
@@ -182,6 +186,7 @@ def path(
     tol: Tol = None,
     max_iter: MaxIter = None,
     no_intercept: NoIntercept = False,
+    standardize: Standardize = False,
     n_jobs: Jobs = None,
     random_state: RandomState = None,
     out: Annotated[Path | None, Option("--out", "-o", help="The table as JSON.")] = None,
@@ -192,7 +197,8 @@ def path(
     """Fit and cross-validate a list of radii, from the smallest to the largest."""
     output, given = Output(json, quiet), dict.fromkeys(_SINGLE) | {"solver": "accelerated"}
     given |= {"tol": tol, "max_iter": max_iter, "n_jobs": n_jobs, "random_state": random_state}
-    given = settings_of(None, radii, cv, given | {"fit_intercept": not no_intercept})
+    given |= {"fit_intercept": not no_intercept, "standardize": standardize}
+    given = settings_of(None, radii, cv, given)
     check_outputs({"--out": out}, {"the data": data})
     columns: Given = {"target": target, "features": features, "weight": weight}
     with rows_of.training_rows(data, columns) as rows:

@@ -115,7 +115,7 @@ def inspect(
     elif kind == "result":
         result = Result.load(file)
         found = {"shape": list(result.W.shape), "rank": result.W.rank}
-        found |= {"trace_norm": result.W.trace_norm, "epochs": len(result.history)}
+        found |= {"trace_norm": float(result.W.s.sum()), "epochs": len(result.history)}
         found |= {name: getattr(result, name) for name in _OF_RESULT}
     else:
         estimator, wanted = load_model(file)
@@ -123,7 +123,8 @@ def inspect(
         given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
         with ui.refusing():  # a history may hold anything
             found = facts_of(estimator, report_of(estimator, tol=given.get("tol")))
-        found |= {"shape": list(W.shape), "trace_norm": W.trace_norm, **wanted._asdict()}
+        # The norm that the radius bounds, also where the features were standardised.
+        found |= {"shape": list(W.shape), "trace_norm": float(W.s.sum()), **wanted._asdict()}
         found["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
         found["classes"] = None if classes is None else classes.tolist()
         del found["n_features"]

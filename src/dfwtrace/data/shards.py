@@ -201,10 +201,13 @@ def subtracted(X: Matrix, centre: FloatArray) -> Matrix:
     return X.astype(np.float64) - ones @ sp.csr_array(centre[None]) if centre.any() else X
 
 
-def centred_if_far(X: Matrix, centre: FloatArray | None) -> tuple[Matrix, FloatArray | None]:
+def centred_if_far(
+    X: Matrix, centre: FloatArray | None, scale: FloatArray | None = None
+) -> tuple[Matrix, FloatArray | None]:
     """X and c; where the rows are far from 0, a copy X - 1cᵀ and what is left to subtract.
 
-    In the products XU - 1(cᵀU), a distance of κ times the rows' spread costs log₁₀ κ digits.
+    In the products XU - 1(cᵀU), a distance of κ times the rows' spread costs log₁₀ κ digits. With
+    the standard deviations as scale, all features count the same, whatever their units.
     """
     if centre is None or not X.shape[0]:
         return X, centre
@@ -212,6 +215,8 @@ def centred_if_far(X: Matrix, centre: FloatArray | None) -> tuple[Matrix, FloatA
     values = (some.data if sp.issparse(X) else some).astype(np.float64, copy=False)
     sums, far = np.asarray(some.sum(axis=0, dtype=np.float64)), some.shape[0] * (centre @ centre)
     spread = float(np.vdot(values, values)) - 2.0 * float(centre @ sums) + far
+    if scale is not None:
+        far, spread = float(np.sum((centre / scale) ** 2)), float(scale.size)
     if far <= _FAR**2 * spread:
         return X, centre
     if not sp.issparse(X):

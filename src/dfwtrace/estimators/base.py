@@ -62,9 +62,9 @@ except ImportError:  # scikit-learn before 1.9
 
 # What to do about a fit that ended short of its tolerance, by its status.
 _ADVICE = {
-    "max_iter": "Raise max_iter or tol, or scale the features.",
-    "max_time": "Raise max_time or tol, or scale the features.",
-    "stalled": "Raise tol, or scale the features.",
+    "max_iter": "Raise max_iter or tol",
+    "max_time": "Raise max_time or tol",
+    "stalled": "Raise tol",
 }
 _LITTLE = 0.9  # a fit whose objective is at least this share of F(0) explains little
 _FEW_ROWS = 10  # too few to choose a radius by
@@ -80,6 +80,9 @@ max_time : float or None, default=None
     Wall-clock limit of a fit in seconds, checked after each epoch.
 fit_intercept : bool, default=True
     Whether to learn b, which is not constrained.
+standardize : bool, default=False
+    Whether to divide every feature by its standard deviation during the fit. The radius then bounds
+    the trace norm of diag(scale_) W; all attributes are for features in their own units.
 engine : "local" or Engine, default="local"
     Where a fit runs: in this process, or for instance on ``SparkEngine(spark)``.
 representation : {"auto", "gram", "implicit", "dense", "factored"}, default="auto"
@@ -111,6 +114,8 @@ coef_ : ndarray of shape (m, d), or (d,) for one target, (1, d) for two classes
     W transposed and dense, built on every access; for two classes, their difference.
 intercept_ : ndarray of shape (m,) or (1,), or float
     b, for the same targets or classes as `coef_`.
+scale_ : ndarray of shape (d,) or None
+    Standard deviations of the features, 1 for a constant one; None unless `standardize` is set.
 n_iter_, n_features_in_ : int
     Number of epochs, and of features.
 history_ : History
@@ -149,6 +154,7 @@ class TraceNormEstimator(
     max_iter: int | None = None
     max_time: float | None = None
     fit_intercept: bool = True
+    standardize: bool = False
     engine: str | Engine = "local"
     representation: str = "auto"
     n_shards: int | None = None
@@ -197,7 +203,8 @@ class TraceNormEstimator(
     def _concerns(self, result: Result) -> Iterator[tuple[type[Warning], str]]:
         """What a user should know of a fit that has ended by itself."""
         if result.status in _ADVICE and self.tol is not None:  # user-requested stops do not warn
-            yield ConvergenceWarning, f"{result.message} {_ADVICE[result.status]}"
+            scaling = "" if self.standardize else ", or set standardize=True"
+            yield ConvergenceWarning, f"{result.message} {_ADVICE[result.status]}{scaling}."
         search, n_rows = vars(self).get("path_", result.search), result.plan.workload.n
         if search is not None and search.warning is not None:
             yield UserWarning, search.warning
@@ -222,6 +229,7 @@ class TraceNormEstimator(
             b = b - b.mean()
         self.result_, self.radius_ = result, result.radius
         self.history_, self.status_ = result.history, result.status
+        self.scale_ = result.scale
         self.__dict__.update(self._attributes(result.W, b, len(result.history), result.gap))
 
     def _attributes(self, W: LowRankMatrix, b: FloatArray, epochs: int, gap: float) -> Named:
@@ -239,6 +247,7 @@ class TraceNormEstimator(
         """Arguments of `dfwtrace.solve` and `dfwtrace.path` alike."""
         return {
             "fit_intercept": self.fit_intercept,
+            "standardize": self.standardize,
             "max_iter": self.max_iter,
             "tol": self.tol,
             "max_time": self.max_time,
@@ -269,7 +278,8 @@ class TraceNormEstimator(
         Returns
         -------
         ndarray of shape (n, rank)
-            X U, with the signs of U such that the largest entry of each column is positive.
+            X U, with the signs of U such that the largest entry of each column is positive; with
+            `standardize`, the rows of U are divided by `scale_`, which scales X.
         """
         X = self._check_rows(X)
         U = self.low_rank_.U
@@ -396,7 +406,8 @@ class FixedRadius(TraceNormEstimator):
             return epoch_ended is not None and epoch_ended(attributes)
 
         start: LowRankMatrix | None = vars(self).get("low_rank_") if self.warm_start else None
-        if start is not None and self.radius != "auto":
+        # The norm of standardised features is known only during the fit, which shrinks it then.
+        if start is not None and self.radius != "auto" and not self.standardize:
             radius = check_positive("radius", self.radius)
             start = start * min(1.0, radius / (start.trace_norm or radius))
         return solve(
@@ -416,7 +427,8 @@ class FixedRadius(TraceNormEstimator):
             weights = np.ones(len(y)) if sample_weight is None else sample_weight
             x_sum, y_sum = weights @ X, weights @ y.reshape(len(y), -1)
             b = (y_sum - np.asarray(x_sum) @ W) / weights.sum()
-        return self._attributes(W.compress(), b, record["epoch"], record["gap"])
+        W = W if self.standardize else W.compress()
+        return self._attributes(W, b, record["epoch"], record["gap"])
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from dfwtrace.validation import check_count, check_positive, describe
 
 _KIND = "checkpoint"
 _LONGEST = 300  # longer descriptions are cut, and end with a digest of the whole
+_BEFORE = {"standardize": False}  # what runs were whose checkpoints do not say
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -126,7 +127,7 @@ class CheckpointFile:
             return None
         identity, memory = read_checkpoint(self._path)
         for name, now in self._identity.items():
-            if (then := identity.get(name)) != now:
+            if (then := identity.get(name, _BEFORE.get(name))) != now:
                 rows = name == "rows of the shards"
                 changed = "have changed" if rows else f"was {then} and is {now}"
                 raise CheckpointError(

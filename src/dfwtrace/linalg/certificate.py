@@ -1,4 +1,4 @@
-"""The gradient as a linear operator, never gathered unless it is small, and a bound from it.
+"""An upper bound of the duality gap, from the gradient at one W.
 
 F(W) - F* ≤ max over the ball of ⟨W - S, G⟩ = ⟨W, G⟩ + μ σ₁(G), where G = ∇F(W).
 An oracle's σ is a lower bound of σ₁ and gives an estimate only; here σ₁ is bounded from above.
@@ -7,14 +7,14 @@ An oracle's σ is a lower bound of σ₁ and gives an estimate only; here σ₁ 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigvalsh
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, eigsh
 
-from dfwtrace._typing import Array, FloatArray
+from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.validation import require_finite
 
 # Up to this number of entries the gradient is gathered and σ₁ bounded deterministically.
@@ -27,42 +27,6 @@ _SLACK = 1e-10  # over σ₁² in the Cholesky test: far above its rounding, far
 _DIRECT = 2000  # up to this size the eigenvalue is found directly
 _LANCZOS_STEPS_AT_ONCE, _LANCZOS_MOST_STEPS = 8, 200
 _SUBSPACE_ITERATIONS, _SPARE_VECTORS = 6, 8
-
-
-class Shards(Protocol):
-    """Shards somewhere, which evaluate a method by name: `dfwtrace.engines.Workers`."""
-
-    shard_rows: list[int]
-
-    def sum(self, method: str, *args: Array | float) -> FloatArray: ...
-
-    def gather(self, method: str, *args: Array | float) -> list[FloatArray]: ...
-
-
-class GradientOperator(LinearOperator):  # type: ignore[misc]  # scipy's class is untyped
-    """∇F(W) = Σ_j ∇F_j(W), of shape (d, m). One product is one broadcast and one sum."""
-
-    def __init__(self, shape: tuple[int, int], workers: Shards) -> None:
-        super().__init__(np.dtype(np.float64), shape)
-        self.workers = workers
-        # Seed and t if the next update is followed by the product with epoch t's v₀.
-        self.expected: tuple[int, int] | None = None
-
-    def times(self, V: FloatArray) -> FloatArray:
-        """G V for a vector or a block."""
-        return require_finite(self.workers.sum("matvec", V), "the gradient")
-
-    def transpose_times(self, U: FloatArray) -> FloatArray:
-        """Gᵀ U for a vector or a block."""
-        return require_finite(self.workers.sum("rmatvec", U), "the gradient")
-
-    def gather(self) -> FloatArray:
-        """The dense d×m gradient: N·d·m numbers in one round."""
-        return require_finite(self.workers.sum("gradient"), "the gradient")
-
-    # What scipy calls for `G @ v`, `G.T @ u` and their blocks.
-    _matvec = _matmat = times
-    _rmatvec = _rmatmat = transpose_times
 
 
 @dataclass(frozen=True)

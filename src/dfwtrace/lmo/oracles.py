@@ -11,8 +11,8 @@ import numpy as np
 from scipy.sparse.linalg import svds
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.linalg.certificate import GradientOperator
 from dfwtrace.linalg.golub_kahan import GolubKahan, Pair, unit
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.lmo.schedules import Constant, Log, PowerRun, Schedule, Setting
 from dfwtrace.validation import describe
 
@@ -288,9 +288,8 @@ class SVA(LMO):
 
 def _averaged_pair(G: GradientOperator, seed: int, signs: str) -> tuple[FloatArray, FloatArray]:
     """Σ_j n_j ε_j (u_j, v_j), both parts at length one: one sign ε_j, so that u_j v_jᵀ stays."""
-    workers, d = G.workers, G.shape[0]
-    pairs = np.column_stack(workers.gather("local_pair", seed))
-    weighted = pairs * np.asarray(workers.shard_rows, dtype=np.float64)
+    d, pairs = G.shape[0], np.column_stack(G.local_pairs(seed))
+    weighted = pairs * np.asarray(G.workers.shard_rows, dtype=np.float64)
     if signs == "agreement":  # as in the top right singular vector of the matrix of all pairs
         reference = np.linalg.svd(weighted, full_matrices=False)[2][0]
     else:

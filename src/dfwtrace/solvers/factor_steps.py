@@ -13,17 +13,15 @@ metric of scaled gradient descent (Tong, Ma and Chi, 2021).
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import Product
 from dfwtrace.linalg.lowrank import LowRankMatrix
-
-if TYPE_CHECKING:
-    from dfwtrace.solvers.problem import Problem, Tangent
+from dfwtrace.solvers.lbfgs import LBFGS
+from dfwtrace.solvers.problem import Problem, Tangent
 
 _ENOUGH = 1e-4  # a step must lower F by this share of what its slope promises (Armijo's rule)
 _SHORTEST, _SHORTEST_FIRST = 1e-4, 1e-10  # share of a step that is tried, and of the first one
@@ -34,7 +32,6 @@ _DIRECTIONS, _PRODUCTS = 12, 3  # of the features, and products with H that find
 _STEEPEST = 1e3  # largest ratio of the steepest to the least steep of them
 # The constraint's own curvature is the same along all columns; so is this share of the largest.
 _EVEN = 0.1
-_MEMORY = 1 << 28  # bytes that the pairs of changes of L-BFGS may take
 _ROUNDING = 1e-14  # columns shorter than this, squared and relative, are rounding errors
 
 
@@ -104,51 +101,6 @@ def trimmed(x: FloatArray, gradient: FloatArray, shape: tuple[int, int], mass: f
         return np.concatenate([columns.ravel(), vector[-1:]])
 
     return change
-
-
-class LBFGS:
-    """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give."""
-
-    def __init__(self, size: int) -> None:
-        pairs = min(20, max(3, _MEMORY // (16 * max(1, size))))
-        self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=pairs)
-
-    def memory(self) -> Memory:
-        """The pairs with their inverse curvatures, the oldest first, and room for how many."""
-        return {"pairs": list(self.pairs), "room": self.pairs.maxlen}
-
-    def restore(self, memory: Memory) -> None:
-        self.pairs = deque(memory["pairs"], maxlen=memory["room"])
-
-    def map(self, change: Product) -> LBFGS:
-        """The same memory in other coordinates."""
-        kept = [(change(dx), change(dg)) for dx, dg, _ in self.pairs]
-        other = LBFGS(kept[0][0].size if kept else 0)
-        for dx, dg in kept:
-            other.remember(dx, dg)
-        return other
-
-    def remember(self, dx: FloatArray, dg: FloatArray) -> None:
-        """Keep a pair, unless its curvature ⟨dx, dg⟩ is not clearly positive."""
-        curvature = float(dx @ dg)
-        if curvature > 1e-10 * float(np.linalg.norm(dx)) * float(np.linalg.norm(dg)):
-            self.pairs.append((dx, dg, 1.0 / curvature))
-
-    def direction(self, g: FloatArray, first: Product = np.positive) -> FloatArray | None:
-        """-H g by the two-loop recursion (Nocedal, 1980); None before the first pair."""
-        # `first` multiplies by what H is, up to a factor, where the pairs say nothing.
-        if not self.pairs:
-            return None
-        q, shares = g.copy(), []
-        for dx, dg, inverse in reversed(self.pairs):
-            share = inverse * float(dx @ q)
-            shares.append(share)
-            q -= share * dg
-        dx, dg, inverse = self.pairs[-1]
-        q = first(q) / (inverse * float(dg @ first(dg)))
-        for (dx, dg, inverse), share in zip(self.pairs, reversed(shares), strict=True):
-            q += (share - inverse * float(dg @ q)) * dx
-        return -q
 
 
 class FactorSteps:
@@ -226,7 +178,7 @@ def stiffness(problem: Problem) -> Stiffness:
     start = np.random.default_rng([problem.seed, 0x57F]).standard_normal((d, min(d, _DIRECTIONS)))
     for _ in range(_PRODUCTS):
         Q = np.linalg.qr(start).Q
-        start = problem.workers.sum("curvature_product", Q)
+        start = problem.curvature_product(Q)
         if not np.isfinite(start).all():
             return even  # it would only have helped
     values, turn = np.linalg.eigh(Q.T @ start)

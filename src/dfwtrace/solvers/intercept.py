@@ -11,7 +11,7 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.engines import Workers
-from dfwtrace.solvers.factor_steps import LBFGS
+from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.tasks.task import Centre
 from dfwtrace.validation import require_finite
 

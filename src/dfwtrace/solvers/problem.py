@@ -13,15 +13,16 @@ import numpy as np
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.data.shards import Folds
 from dfwtrace.engines import Engine, LocalWorkers, Workers
-from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, GradientOperator, certify
+from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate, certify
 from dfwtrace.linalg.golub_kahan import GolubKahan
+from dfwtrace.linalg.gradient import GradientOperator, divide_rows
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.lmo import Constants
 from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.solvers.steps import Line
 from dfwtrace.tasks.planning import Plan
 from dfwtrace.tasks.program import FoldProgram, ShardProgram
-from dfwtrace.tasks.task import Centre, Summary, Task
+from dfwtrace.tasks.task import Centre, Summary, Task, standard_deviations
 from dfwtrace.validation import require_finite
 
 _CONSTANTS_STEPS = 12  # of Golub-Kahan: bounds of the constants need not be tight
@@ -70,7 +71,11 @@ class Iterate(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Problem:
-    """min F(W) over ‖W‖_* ≤ radius: `start` brings workers, and each `prepare_run` a radius."""
+    """min F(W) over ‖W‖_* ≤ radius: `start` brings workers, and each `prepare_run` a radius.
+
+    If it is to `standardize`, W is that of features divided by their `scale`. Only here and in the
+    gradient: what shards are sent are rows of W divided by it, in the user's units.
+    """
 
     task: Task[Any]
     rows: Any
@@ -78,6 +83,8 @@ class Problem:
     plan: Plan
     _: KW_ONLY
     learns_intercept: bool = False  # F is the least over all intercepts
+    standardize: bool = False
+    scale: FloatArray | None = None  # that of all rows, also where the problem is on some of them
     workers: Workers = field(init=False)
     gradient: GradientOperator = field(init=False)
 
@@ -106,6 +113,7 @@ class Problem:
         try:
             self.digests = workers.gather("digest") if digest else ()
             self._before = np.concatenate([[0.0], np.cumsum(workers.shard_rows)[:-1]])
+            self._find_scale(workers)
             local = self.plan.workload.local  # the shards' own gradients are needed
             summary = None
             if folds is not None and task.supports("summarise_folds"):
@@ -139,7 +147,7 @@ class Problem:
             return float(self._sums.mean_loss(fold, W, b))
         shift: tuple[FloatArray, ...] = ()
         if b is not None and self._centre is not None:
-            shift = b - self._centre.intercept(W), self._centre.x
+            shift = b - self._centre.intercept(W), self._centre.x, *self._scale
         loss, weight = self.workers.sum("held_out_loss", W.U, W.s, W.V, *shift)
         return float(loss / (weight or 1.0))
 
@@ -151,7 +159,19 @@ class Problem:
         sigma = self.certificate(zero, value.inner).sigma_bound
         return abs(value.objective) / sigma if sigma > 0.0 else 0.0
 
+    @property
+    def _scale(self) -> tuple[FloatArray, ...]:
+        """As the last argument of a round, if there is one."""
+        return () if self.scale is None else (self.scale,)
+
+    def _find_scale(self, workers: Workers) -> None:
+        if self.standardize and self.scale is None:
+            self.scale = standard_deviations(workers.sum, self.shape[0])
+
     def _attach(self, workers: Workers, summary: Summary | None) -> Problem:
+        if summary is not None and self.scale is not None:
+            squared_norms = summary.squared_norms / self.scale**2
+            summary = summary._replace(squared_norms=squared_norms)
         self.workers, self.summary = workers, summary
         if summary is not None:
             self._centre = summary.centre
@@ -169,13 +189,26 @@ class Problem:
         """Set the ball, and forget what an earlier run counted and learned."""
         if not math.isnan(self.radius):
             self.workers.reset_accounting()
-        self.gradient = GradientOperator(self.shape, self.workers)
+        self.gradient = GradientOperator(self.shape, self.workers, self.scale)
         self.radius, self.seed, self.objective_at_zero = radius, seed, math.nan
         self.intercept = None
         if self._centre is not None and self.summary is None:
             self.intercept = Intercept(
                 self.workers, self._centre, self.task.smoothness, self.precision
             )
+
+    def scaled(self, W: LowRankMatrix) -> LowRankMatrix:
+        """W of the features divided by their scale, shrunk to the ball, from the user's W."""
+        if self.scale is None:
+            return W
+        W = LowRankMatrix(W.U * self.scale[:, None], W.s, W.V).compress()
+        norm = float(W.s.sum())
+        return W * (self.radius / norm) if norm > self.radius else W
+
+    def unscaled(self, W: LowRankMatrix) -> LowRankMatrix:
+        """W in the user's units."""
+        # Not compressed: a QR of rows of very different sizes would lose the digits of the small.
+        return W if self.scale is None else LowRankMatrix(divide_rows(W.U, self.scale), W.s, W.V)
 
     def begin(self, W: LowRankMatrix) -> Value:
         """Go to W, by way of F(0), which tolerances and rounding errors are relative to."""
@@ -206,18 +239,22 @@ class Problem:
 
     def restart(self, W: LowRankMatrix) -> None:
         """Build every shard's state from W: line 3, a warm start, a recovery."""
-        shift = () if self.intercept is None else (self.intercept.b, self.intercept.centre)
+        shift: tuple[FloatArray, ...] = ()
+        if self.intercept is not None:
+            shift = self.intercept.b, self.intercept.centre, *self._scale
+        U = divide_rows(W.U, self.scale)
         if self._fold is None or self._sums is not None:
-            self.workers.build("stats", W.U, W.s, W.V, *shift)
+            self.workers.build("stats", U, W.s, W.V, *shift)
         else:
-            self.workers.build("stats_without", self._fold, self._before, W.U, W.s, W.V, *shift)
+            self.workers.build("stats_without", self._fold, self._before, U, W.s, W.V, *shift)
         if self.intercept is not None:
             self.intercept.settle()
 
     def update(self, atom: RankOne, gamma: float) -> None:
         """Move every shard's state to (1-γ) W + γ atom, and announce the next product."""
         expected, self.gradient.expected = self.gradient.expected or (), None
-        self.workers.apply("update", atom.scale, atom.u, atom.v, gamma, *expected)
+        u = divide_rows(atom.u, self.scale)
+        self.workers.apply("update", atom.scale, u, atom.v, gamma, *expected)
         if self.intercept is not None:
             self.intercept.settle()
 
@@ -238,16 +275,21 @@ class Problem:
         d, m = self.shape
         reply = require_finite(self.workers.sum("tangent"), "the objective or its gradient")
         products, transposed = np.split(reply[2:], [d * W.rank])
-        shapes = products.reshape(d, W.rank), transposed.reshape(m, W.rank)
-        return Tangent(float(reply[0]), float(reply[1]), *shapes)
+        products = divide_rows(products.reshape(d, W.rank), self.scale)
+        transposed = transposed.reshape(m, W.rank)  # with the rows of U divided, on the shards
+        return Tangent(float(reply[0]), float(reply[1]), products, transposed)
 
     def line(self, atom: RankOne) -> Line:
         """F along the segment from W to the atom."""
-        ask = partial(self.workers.sum, "linesearch", atom.scale, atom.u, atom.v)
+        u = divide_rows(atom.u, self.scale)
+        ask = partial(self.workers.sum, "linesearch", atom.scale, u, atom.v)
         return Line(ask, self.task.quadratic)
 
     def intercept_of(self, W: LowRankMatrix, b: FloatArray | None) -> FloatArray | None:
-        """(X - 1x̄ᵀ)W + 1b'ᵀ = XW + 1bᵀ with b = b' - Wᵀx̄; where Y is centred too, b' is ȳ."""
+        """(X - 1x̄ᵀ)W + 1b'ᵀ = XW + 1bᵀ with b = b' - Wᵀx̄; where Y is centred too, b' is ȳ.
+
+        In the user's units.
+        """
         if self._centre is None:
             return None
         centred = self._centre.intercept(W)
@@ -270,12 +312,17 @@ class Problem:
             seed=self.seed, wanted=wanted, failure_probability=failure_probability,
         )  # fmt: skip
 
+    def curvature_product(self, U: FloatArray) -> FloatArray:
+        """H U with ∇²F ⪯ I ⊗ H."""
+        product = self.workers.sum("curvature_product", divide_rows(U, self.scale))
+        return divide_rows(product, self.scale)
+
     def constants(self) -> Constants:
         """Bounds of L and C_F that hold over the whole ball."""
         # With ∇²F ⪯ I ⊗ H ⪯ λ I: C_F ≤ λ·diam² = 4 λ μ² (the ball's Frobenius diameter is 2μ), and
         # σ₁(∇F(W)) ≤ σ₁(∇F(W₀)) + 2 λ μ.
         rng = np.random.default_rng([self.seed, 0xC0])
-        (d, m), G, H = self.shape, self.gradient, partial(self.workers.sum, "curvature_product")
+        (d, m), G, H = self.shape, self.gradient, self.curvature_product
         bounds = []
         for times, transpose_times, size in ((H, H, d), (G.times, G.transpose_times, m)):
             process = GolubKahan(times, transpose_times, rng.standard_normal(size))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.linalg.certificate import GradientOperator
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.lowrank import LowRankMatrix
 
 

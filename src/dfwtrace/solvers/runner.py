@@ -79,6 +79,7 @@ class Runner:
         """Minimise F over the ball from W."""
         problem, criteria = self.problem, self.criteria
         problem.prepare_run(radius, seed)
+        W = problem.scaled(W)
         saved = None
         reading: AbstractContextManager[None] = nullcontext()
         if self.checkpoint is not None:
@@ -105,7 +106,7 @@ class Runner:
             if saved is None:
                 problem.workers.take()  # setting up belongs to no epoch
             point, status = self._follow(iterates, show)
-        W = point.W.compress()
+        W = problem.unscaled(point.W.compress())
         return Result(
             W=W,
             objective=point.objective,
@@ -119,6 +120,7 @@ class Runner:
             intercept=problem.intercept_of(W, point.b),
             setup_seconds=setup_seconds,
             radius=radius,
+            scale=problem.scale,
         )
 
     def _follow(self, iterates: Iterator[Iterate], show: Show) -> tuple[_Point, Status]:
@@ -237,7 +239,9 @@ class Runner:
         return rounds
 
     def _call_back(self, record: Record) -> bool:
-        answer = None if self.callback is None else self.callback(self._W, dict(record))
+        answer = None
+        if self.callback is not None:
+            answer = self.callback(self.problem.unscaled(self._W), dict(record))
         if isinstance(answer, Mapping):
             clash = sorted(set(answer) & set(record))
             if clash:
@@ -256,6 +260,7 @@ class Runner:
             "radius": problem.radius,
             "solver": settings_of(self.solver),
             "intercept": problem.learns_intercept,
+            "standardize": problem.standardize,
             "use of sample_weight": task.weighted,
             "representation": problem.plan.representation,
             "seed": problem.seed,

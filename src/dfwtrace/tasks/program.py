@@ -9,6 +9,7 @@ import numpy as np
 from dfwtrace._typing import Array, FloatArray
 from dfwtrace.data.shards import Folds, Shard
 from dfwtrace.linalg.golub_kahan import GolubKahan, uniform_on_sphere
+from dfwtrace.linalg.gradient import divide_rows
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.tasks.task import Task, dense_gradient
 
@@ -39,7 +40,7 @@ class ShardProgram:
     def stats(
         self, shard: Shard, U: Array, s: Array, V: Array, *b: Array, old: object = None
     ) -> ShardState:
-        """The state at W, with an intercept and the point to centre X at, if there are any."""
+        """The state at W, with an intercept, the point to centre X at and its scale, if any."""
         W, state, method = LowRankMatrix(U, s, V), None, "stats"
         if shard.n_rows and isinstance(old, ShardState) and old.n_rows == shard.n_rows:
             state, method = self.task.renew(old.state, shard, W, *b[:1]), "renew"
@@ -115,13 +116,22 @@ class ShardProgram:
     def curvature_product(self, held: ShardState, U: Array) -> FloatArray:
         return self._ask(held, "curvature_product", self.task.curvature_product, U.shape, U)
 
-    def local_pair(self, held: ShardState, seed: int) -> FloatArray:
-        """The top singular pair (u_j, v_j) of ∇F_j, one behind the other; zeros if ∇F_j = 0."""
+    def local_pair(
+        self, held: ShardState, seed: int, scale: FloatArray | None = None
+    ) -> FloatArray:
+        """The top singular pair (u_j, v_j) of ∇F_j, one behind the other; zeros if ∇F_j = 0.
+
+        With a scale, that of diag(1/scale) ∇F_j.
+        """
         d, m = self.shape
         start = np.random.default_rng(seed).standard_normal(m)
         if held.n_rows == 0:
             return np.zeros(d + m)
-        process = GolubKahan(lambda v: self.matvec(held, v), lambda u: self.rmatvec(held, u), start)
+        process = GolubKahan(
+            lambda v: divide_rows(self.matvec(held, v), scale),
+            lambda u: self.rmatvec(held, divide_rows(u, scale)),
+            start,
+        )
         sigma, previous = 0.0, -1.0
         while sigma - previous > _LOCAL_PAIR_TOLERANCE * sigma and not process.exhausted:
             sigma, previous = float(process.run(_LOCAL_PAIR_STEPS).singular_values()[0]), sigma
@@ -138,6 +148,9 @@ class ShardProgram:
 
     def first_moments(self, shard: Shard) -> FloatArray:
         return np.asarray(self.task.first_moments(shard))
+
+    def deviations(self, shard: Shard, centre: Array) -> FloatArray:
+        return np.asarray(self.task.deviations(shard, centre))
 
     def moments(self, shard: Shard, *centre: Array) -> FloatArray:
         return np.asarray(self.task.moments(shard, *centre))

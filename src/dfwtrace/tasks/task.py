@@ -6,13 +6,17 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
 from dfwtrace.data.shards import ROWS_IN_BLOCK, Examined, Shard, slice_rows
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.losses import UNWEIGHTED, Loss
 from dfwtrace.tasks.planning import Plan, Workload
-from dfwtrace.validation import describe
+from dfwtrace.validation import describe, require_finite
+
+# A column that deviates from its mean by less than this share of it is constant, but for rounding.
+_CONSTANT = 1e-12
 
 State = TypeVar("State")
 #: A method's name and its arguments ↦ the sum of all shards' replies.
@@ -237,6 +241,18 @@ class Representation(Task[State]):
             total += slice_rows(shard.X, start, stop).T.astype(np.float64) @ weights[start:stop]
         return np.append(total, weights.sum())
 
+    def deviations(self, shard: Shard, centre: FloatArray) -> FloatArray:
+        """Σ (x - centre)² for each feature, each row times its weight; X stays sparse."""
+        weights, total = self.row_weights(shard), np.zeros(centre.size)
+        for start in range(0, shard.n_rows, ROWS_IN_BLOCK):
+            stop = min(start + ROWS_IN_BLOCK, shard.n_rows)
+            rows, of_rows = slice_rows(shard.X, start, stop), weights[start:stop]
+            if sp.issparse(rows):
+                total += _sparse_deviations(rows, of_rows, centre)
+            else:
+                total += of_rows @ (rows - centre) ** 2
+        return total
+
     def row_weights(self, shard: Shard) -> FloatArray:
         """The weight of every row, 1 where there are none."""
         weights: Array = shard.targets[:, 0] if self.weighted else np.ones(shard.n_rows)
@@ -265,3 +281,34 @@ def join_weights(weights: Array, y: Array) -> FloatArray:
 def own_targets(joined: Array) -> Array:
     """The targets that weights were joined with; one column is one number for each row."""
     return joined[:, 1] if joined.shape[1] == 2 else joined[:, 1:]
+
+
+def _sparse_deviations(X: Matrix, weights: FloatArray, centre: FloatArray) -> FloatArray:
+    """The same sum over the stored entries, and over the others all at once."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    of_stored, away = np.repeat(weights, np.diff(X.indptr)), X.data - centre[X.indices]
+
+    def sums(values: Array) -> FloatArray:
+        return np.asarray(np.bincount(X.indices, values, centre.size), np.float64)
+
+    # Where no entry is missing, their weight is 0, not a rounding error times the centre's square.
+    full = sums(of_stored > 0.0) == np.count_nonzero(weights)
+    missing = np.where(full, 0.0, np.maximum(weights.sum() - sums(of_stored), 0.0))
+    return sums(of_stored * away**2) + missing * centre**2
+
+
+def standard_deviations(total: Total, d: int) -> FloatArray:
+    """The standard deviation of every feature, 1 for one that is constant; in two rounds.
+
+    About the mean: features far from zero lose no digits.
+    """
+    sums = total("first_moments")
+    weight = sums[-1]
+    if not weight > 0.0:
+        raise ValueError("sample_weight must not be zero for all rows.")
+    mean = sums[:d] / weight
+    variance = require_finite(total("deviations", mean), "a feature's variance") / weight
+    deviation = np.sqrt(variance)
+    return np.where(deviation > _CONSTANT * np.abs(mean), deviation, 1.0)

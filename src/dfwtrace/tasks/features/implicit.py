@@ -56,9 +56,14 @@ class ImplicitTask(Representation[ScoresState]):
     """Scores and residual (n×m) in memory; a product costs O(n(d + m)) and an update O(nm)."""
 
     def stats(
-        self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
+        self,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: Array | None = None,
+        scale: Array | None = None,
     ) -> ScoresState:
-        features, centre = centred_if_far(shard.X, centre)
+        features, centre = centred_if_far(shard.X, centre, scale)
         X, (n, m) = RowBlocks(features, centre=centre), (shard.n_rows, W.shape[1])
         rows = max(_PIECE_BYTES // (m * X.dtype.itemsize) // 64, 1) * 64  # as BLAS likes
         rows = min(rows, ROWS_IN_BLOCK)
@@ -187,11 +192,16 @@ class FactoredTask(Representation[FactoredState]):
     """Scores rebuilt block by block in every product: O(n(d + rm)) time, O(nr) memory."""
 
     def stats(
-        self, shard: Shard, W: LowRankMatrix, b: Array | None = None, centre: Array | None = None
+        self,
+        shard: Shard,
+        W: LowRankMatrix,
+        b: Array | None = None,
+        centre: Array | None = None,
+        scale: Array | None = None,
     ) -> FactoredState:
         m = W.shape[1]
         rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
-        features, centre = centred_if_far(shard.X, centre)
+        features, centre = centred_if_far(shard.X, centre, scale)
         X = RowBlocks(features, rows, centre)
         scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
         y, weights = self.targets_and_weights(shard)
