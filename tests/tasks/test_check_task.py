@@ -13,8 +13,8 @@ from tests.custom_losses import Huber, SquaredHinge
 
 import dfwtrace as dt
 
-X, Y, _ = dt.datasets.make_multitask(n=90, d=8, m=6, rank=3, noise=0.5, seed=0)
-FEATURES, LABELS, _ = dt.datasets.make_multiclass(n=300, d=7, m=5, rank=3, seed=1)
+X, Y, _ = dt.datasets.make_multitask(n=90, d=8, m=6, rank=3, noise=0.5, random_state=0)
+FEATURES, LABELS, _ = dt.datasets.make_multiclass(n=300, d=7, m=5, rank=3, random_state=1)
 
 
 class Complete:

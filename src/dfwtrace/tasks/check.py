@@ -60,7 +60,7 @@ def check_task(task: object, X: Data, y: Data = None) -> list[str]:
     Examples
     --------
     >>> import dfwtrace as dt
-    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, seed=0)
+    >>> X, Y, _ = dt.datasets.make_multitask(n=200, d=10, m=8, rank=2, random_state=0)
     >>> class Halved(dt.losses.SquaredLoss):
     ...     kernel = None
     ...     def evaluate(self, S, y, R):
