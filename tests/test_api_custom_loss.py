@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from tests.custom_losses import Huber, SquaredHinge
+from tests.problems import Untouched
 
 import dfwtrace as dt
 
@@ -115,15 +116,8 @@ def test_a_loss_without_curvature_is_refused_a_line_search_before_the_first_roun
         def evaluate(self, S: Any, y: Any, R: Any) -> float:
             raise AssertionError("a round was run")
 
-    with pytest.raises(TypeError, match=r"curvature|linesearch"):
-        dt.solve(
-            dt.ScoresTask(Flat()),
-            *multitask,
-            radius=RADIUS,
-            solver="dfw",
-            step="linesearch",
-            max_iter=1,
-        )
+    with pytest.raises(TypeError, match=r"^Flat\.curvature is missing: solver=.dfw. with a line"):
+        dt.solve(dt.ScoresTask(Flat()), *multitask, radius=RADIUS, solver="dfw", max_iter=1)
 
 
 def test_a_loss_without_curvature_runs_with_other_steps(multitask: tuple[Any, Any]) -> None:
@@ -190,3 +184,72 @@ def test_a_loss_that_turns_labels_into_something_else_takes_weights(
     )
     np.testing.assert_allclose(weighted.W.to_dense(), plain.W.to_dense(), atol=1e-8)
     assert weighted.objective == pytest.approx(plain.objective, rel=1e-9)
+
+
+# Mistakes
+
+
+class Rebinding(Huber):
+    def evaluate(self, S: Any, y: Any, R: Any) -> float:
+        R = np.clip(S - y, -1.0, 1.0)  # another array: the one that was given stays as it was
+        return float((R * (S - y - 0.5 * R)).sum())
+
+
+class Partial(Huber):
+    def evaluate(self, S: Any, y: Any, R: Any) -> float:
+        R[:, 0] = np.clip(S - y, -1.0, 1.0)[:, 0]
+        return 0.0
+
+
+class Valueless(Huber):
+    def evaluate(self, S: Any, y: Any, R: Any) -> Any:
+        super().evaluate(S, y, R)
+
+
+class OfRows(Huber):
+    def evaluate(self, S: Any, y: Any, R: Any) -> Any:
+        super().evaluate(S, y, R)
+        return np.abs(R).sum(axis=1)
+
+
+class Widthless(Huber):
+    def check_targets(self, y: Any) -> Any:
+        return y
+
+
+class TooFewTargets(Huber):
+    def check_targets(self, y: Any) -> tuple[Any, int]:
+        return y[:-1], y.shape[1]
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (Rebinding(), "Rebinding.evaluate must write ∂ℓ/∂S into its argument R (R[:] = …"),
+        (Partial(), "but left some of it as it was."),
+        (Valueless(), "Valueless.evaluate must return a number, got None."),
+        (OfRows(), "OfRows.evaluate must return a number, got an object of type ndarray."),
+        (Widthless(), "Widthless.check_targets must return the targets as an array of 60 rows"),
+        (TooFewTargets(), "TooFewTargets.check_targets must return the targets as an array of"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_mistake_in_a_loss_is_named_before_any_work(
+    loss: Any, message: str, multitask: tuple[Any, Any]
+) -> None:
+    for solver in ("dfw", "accelerated"):
+        with pytest.raises(TypeError) as caught:
+            dt.solve(dt.ScoresTask(loss), *multitask, radius=1.0, solver=solver, engine=Untouched())
+        assert message in str(caught.value)
+        with pytest.raises(TypeError) as caught:
+            dt.check_task(dt.ScoresTask(loss), *multitask)
+        assert message.replace("60", "50") in str(caught.value)
+
+
+def test_a_missing_smoothness_is_named() -> None:
+    class Rough(dt.losses.Loss):
+        name = "rough"
+        check_targets, evaluate = Huber.check_targets, Huber.evaluate
+
+    with pytest.raises(TypeError, match=r"^Rough\.smoothness is missing: "):
+        dt.ScoresTask(Rough())

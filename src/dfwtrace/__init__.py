@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dfwtrace.result import History, Path, Result
     from dfwtrace.solvers.steps import Harmonic, LineSearch
     from dfwtrace.tasks import LeastSquares, Multinomial, ScoresTask, Task
+    from dfwtrace.tasks.check import check_task
     from dfwtrace.tasks.planning import Plan
 
 # fmt: off
@@ -29,8 +30,8 @@ __all__ = [
     "LineSearch", "LocalEngine", "LowRankMatrix", "ModelFormatError", "Multinomial", "Path", "Plan",
     "RankOne", "Result", "RowsChangedError", "ScoresTask", "Shard", "SparkEngine",
     "SparkMapReduceEngine", "Task", "TraceNormClassifier", "TraceNormClassifierCV",
-    "TraceNormRegressor", "TraceNormRegressorCV", "WorkerError", "__version__", "datasets", "lmo",
-    "load", "losses", "path", "plan", "plotting", "report", "solve",
+    "TraceNormRegressor", "TraceNormRegressorCV", "WorkerError", "__version__", "check_task",
+    "datasets", "lmo", "load", "losses", "path", "plan", "plotting", "report", "solve",
 ]
 # fmt: on
 
@@ -49,6 +50,7 @@ _HOMES = {
     "result": "History Path Result",
     "solvers.steps": "Harmonic LineSearch",
     "tasks": "LeastSquares Multinomial ScoresTask Task",
+    "tasks.check": "check_task",
     "tasks.planning": "Plan",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -163,6 +163,7 @@ def solve(
     bound = math.nan if automatic else check_positive("radius", radius)
     seed, task = check_seed(random_state), as_task(task)
     method = resolve(solver, lmo, step, task.log_factor)
+    _check_curvature(task, method)
     max_iter = _check_max_iter(max_iter, method)
     tol = method.default_tol if tol is None else tol
     criteria = StoppingCriteria(max_iter, tol, max_time, certify_every)
@@ -470,6 +471,14 @@ def _frame_rows(
         # Weights travel as the first column of the targets.
         label = [weight, *([label] if isinstance(label, str) else label or ())]
     return engine.survey(X, features, label, task.examine)
+
+
+def _check_curvature(task: Objective, solver: Solver) -> None:
+    if isinstance(task, ScoresTask) and "linesearch" in solver.needs and not task.loss.searchable:
+        raise TypeError(
+            f"{type(task.loss).__name__}.curvature is missing: solver='dfw' with a line search "
+            "needs it; add it, or take step='harmonic' or solver='accelerated'."
+        )
 
 
 def _check_methods(

@@ -12,12 +12,15 @@ import numpy as np
 
 from dfwtrace._typing import Array
 from dfwtrace.kernels import softmax_advance, softmax_along, squared_advance
-from dfwtrace.validation import check_count
+from dfwtrace.validation import as_number, check_count
 
 __all__ = ["UNWEIGHTED", "Loss", "MultinomialLoss", "SquaredLoss"]
 
 # Rows of scores worked on at once by losses without a kernel of their own: stays in cache.
 _ROWS_AT_ONCE = 256
+
+# Rows that `evaluate` is tried on, and what R holds before: no residual is just that number.
+_ROWS_TRIED, _UNTOUCHED = 4, 0.7236501938417265
 
 UNWEIGHTED: Array = np.zeros(0, np.float32)  # every row counts once
 
@@ -54,6 +57,23 @@ class Loss(ABC):
     @abstractmethod
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         """Write the residual ∂ℓ/∂S into R and return Σ ℓ."""
+
+    def check_evaluate(self, y: Array, width: int) -> None:
+        """Refuse, in one sentence, an `evaluate` that does not do what its docstring says.
+
+        On a few rows, with scores of zero, where runs start.
+        """
+        if self.kernel is not None or type(self).advance is not Loss.advance:
+            return  # `evaluate` is not asked
+        y, name = y[:_ROWS_TRIED], f"{type(self).__name__}.evaluate"
+        S = np.zeros((len(y), width))
+        R = np.full_like(S, _UNTOUCHED)
+        as_number(self.evaluate(S, y, R), name)
+        if np.any(R == _UNTOUCHED):
+            raise TypeError(
+                f"{name} must write ∂ℓ/∂S into its argument R (R[:] = …, not R = …), but left "
+                f"{'all' if np.all(R == _UNTOUCHED) else 'some'} of it as it was."
+            )
 
     def curvature(self, S: Array, R: Array, D: Array) -> float:
         """Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, where R is the residual at S. For the line search only."""

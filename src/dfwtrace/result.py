@@ -157,7 +157,16 @@ class Result:
             "stopped": "the callback asked for it",
             "interrupted": "it was interrupted",
         }[self.status]
-        return f"Ended with {reached}: {reason}."
+        return f"Ended with {reached}: {reason}.{self._above_zero()}"
+
+    def _above_zero(self) -> str:
+        """A sentence for a run that ended higher than it could have begun."""
+        if not self.objective > self.objective_at_zero + 1e-6 * abs(self.objective_at_zero):
+            return ""
+        return (
+            f" F(W) = {self.objective:.6g} is above F(0) = {self.objective_at_zero:.6g}: raise "
+            "max_iter or take smaller steps, such as step='linesearch'."
+        )
 
     @property
     def relative_gap(self) -> float:

@@ -6,8 +6,9 @@ import math
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -142,6 +143,14 @@ def renamed(
         return call
 
     return decorate
+
+
+def as_number(value: Any, what: str) -> float:
+    """What a user's method returned, as a float: any object that is one number."""
+    if not np.shape(value):
+        with suppress(TypeError, ValueError):
+            return float(value)
+    raise TypeError(f"{what} must return a number, got {describe(value)}.")
 
 
 def describe(value: object) -> str:

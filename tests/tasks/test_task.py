@@ -356,6 +356,16 @@ class Forgetful(Full):
         super().update(state, atom, gamma)
 
 
+class Lossless(Full):
+    def loss(self, state: Any) -> Any:
+        super().loss(state)
+
+
+class LossOfRows(Full):
+    def loss(self, state: Any) -> Any:
+        return np.square(state["S"] - state["y"]).sum(axis=1)
+
+
 class OneDerivative(Full):
     def linesearch(self, state: Any, atom: dt.RankOne, gamma: float) -> Any:
         return super().linesearch(state, atom, gamma)[0]
@@ -365,10 +375,18 @@ class OneDerivative(Full):
     ("kind", "message"),
     [
         (NoGradient, "task has neither matvec and rmatvec nor a state with a dense `grad`"),
-        (SparseGradient, "grad must give a dense real array of shape (8, 6), got csr_array"),
-        (WrongShape, "grad must give a dense real array of shape (8, 6), got shape (6, 8)"),
-        (Forgetful, "task.update must return the state, got None"),
-        (OneDerivative, "task.linesearch must give a dense real array of shape (2,)"),
+        (
+            SparseGradient,
+            "SparseGradient's state must give a dense real array of shape (8, 6), got csr_array",
+        ),
+        (
+            WrongShape,
+            "WrongShape's state must give a dense real array of shape (8, 6), got shape (6, 8)",
+        ),
+        (Forgetful, "Forgetful.update must return the state, got None"),
+        (Lossless, "Lossless.loss must return a number, got None"),
+        (LossOfRows, "LossOfRows.loss must return a number, got an object of type ndarray"),
+        (OneDerivative, "OneDerivative.linesearch must give a dense real array of shape (2,)"),
     ],
 )
 def test_mistakes_in_a_method_are_named(kind: Any, message: str) -> None:

@@ -32,6 +32,8 @@ def frank_wolfe(problem: Problem, start: Start, oracle: Oracle, step: Step) -> I
         if math.isnan(sigma):  # SVA does not know its σ; a line search has seen φ'(0)
             gap_estimate = -line.first_slope
             sigma = (gap_estimate - inner) / problem.radius
+        elif line.first_slope > 0.0 < gap_estimate:
+            problem.check_slope(atom, line.first_slope, inner)
         problem.update(atom, gamma)  # line 12, on the workers
         W = W.toward(atom, gamma)  # line 12, on the master
         if (t + 1) % REBUILT_EVERY == 0:

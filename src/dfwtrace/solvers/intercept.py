@@ -27,6 +27,7 @@ _SHARE_OF_ROUNDING, _SHARE_OF_OBJECTIVE = 1e-3, 1e-14
 # A class that no row has wants its b at -∞, where F is flat and a step by the curvature goes
 # anywhere: b stays where it would change F by less than this, relative to the rows.
 _NOTHING = 1e-13
+_FEW_DIGITS = 1e-9  # the precision of float32 is above this one
 # A gradient whose sum is below this share of its size has none along (1, …, 1): F does not feel it.
 _BALANCED = 1e-9
 
@@ -41,21 +42,41 @@ class Intercept:
         self._memory = LBFGS(centre.y.size)
         self._gradient, self._weight = np.zeros(centre.y.size), 0.0
         self.b: FloatArray = np.zeros(centre.y.size)
+        self.b_at_zero: FloatArray | None = self.b  # of W = 0
+        self.before = np.nan  # F before b was last settled
         self.objective = self.inner = 0.0  # F and ⟨W, ∇F⟩ at the present W and b
 
     def memory(self) -> Memory:
         numbers = (self.objective, self.inner, self._weight)
         changes = self._memory.memory()
-        return {"b": self.b, "gradient": self._gradient, "numbers": numbers, "changes": changes}
+        known = {"b": self.b, "b_at_zero": self.b_at_zero, "gradient": self._gradient}
+        return {**known, "numbers": numbers, "changes": changes}
 
     def restore(self, memory: Memory) -> None:
         self.b, self._gradient = memory["b"], memory["gradient"]
+        self.b_at_zero = memory.get("b_at_zero")
         self.objective, self.inner, self._weight = memory["numbers"]
         self._memory.restore(memory["changes"])
+
+    def rise_allowed(self) -> float:
+        """⟨b - b₀, ∂F/∂b⟩, at the most: F(W, b) - F(0, b₀) is at most this and ⟨W, ∇F⟩ together.
+
+        It vanishes only where b is the very best.
+        """
+        # Of rows far from zero float32 keeps so few digits that nothing is known.
+        if self.b_at_zero is None or self._precision > _FEW_DIGITS:
+            return np.inf
+        # Scores are added to b in the precision of the data, which moves each row's by ε‖b‖; and
+        # Σ ‖r_i‖ ≤ √(2·smoothness·F·weight) for the residuals r_i of a loss that is not negative.
+        size = float(np.linalg.norm(self.b) + np.linalg.norm(self.b_at_zero))
+        residuals = np.sqrt(2.0 * self._smoothness * self._weight * abs(self.objective))
+        moved = float((self.b - self.b_at_zero) @ self._gradient)
+        return float(moved + self._precision * size * residuals)
 
     def settle(self) -> None:
         """Move b to its best for the W where the shards' states are."""
         self._evaluate()
+        self.before = self.objective
         enough = max(_SHARE_OF_ROUNDING * self._precision, _SHARE_OF_OBJECTIVE)
         for _ in range(_STEPS):
             direction = self._direction()

@@ -25,6 +25,12 @@ from dfwtrace.tasks.program import FoldProgram, ShardProgram
 from dfwtrace.tasks.task import Centre, Summary, Task, standard_deviations
 from dfwtrace.validation import require_finite
 
+# Numbers of a custom task may contradict each other by this share, or by this many times the
+# precision of the data: it may compute in float32, and add up many rows one after the other.
+_ALLOWANCE, _TIMES_PRECISION = 1e-5, 100.0
+# Slopes of opposite signs count where they are more than this share of what they are made of:
+# near the optimum that is all cancellation, and a sign that is wrong shows at once at W = 0.
+_CLEARLY = 0.5
 _CONSTANTS_STEPS = 12  # of Golub-Kahan: bounds of the constants need not be tight
 
 
@@ -92,6 +98,7 @@ class Problem:
         facts = self.rows.facts
         self.shape: tuple[int, int] = facts.shape
         self.precision = self.task.precision(facts.dtype)
+        self._allowance = max(_ALLOWANCE, _TIMES_PRECISION * self.precision)
         self.digests: Sequence[FloatArray] = ()
         self.summary: Summary | None = None
         self.radius, self.seed, self.objective_at_zero = math.nan, 0, math.nan
@@ -101,6 +108,9 @@ class Problem:
         self._fold: int | None = None  # whose rows the shards' states leave out
         self._before = np.zeros(1)  # rows before each shard
         self._has_loss = self.task.supports("loss")
+        # A compiled loss is ours, and right; whatever a user wrote may be wrong.
+        loss = getattr(self.task, "loss_on_scores", None)
+        self._own = loss is not None and loss.kernel is not None
         self._program = ShardProgram(self.task, self.shape)
         self._form = {"centred": self.learns_intercept, "sparse": facts.sparse}  # of sums over rows
 
@@ -214,8 +224,12 @@ class Problem:
         """Go to W, by way of F(0), which tolerances and rounding errors are relative to."""
         zero = LowRankMatrix.zeros(self.shape)
         self.restart(zero)
+        if self.intercept is not None:  # compared with b = 0 first
+            self.objective_at_zero = self.intercept.before
         value = self.evaluate(zero)
         self.objective_at_zero = value.objective
+        if self.intercept is not None:
+            self.intercept.b_at_zero = self.intercept.b
         if W.rank == 0:
             return value
         self.restart(W)
@@ -261,13 +275,16 @@ class Problem:
     def evaluate(self, W: LowRankMatrix) -> Value:
         """F and ⟨W, ∇F⟩ at W, which must be where the shards' states are."""
         if self.intercept is not None:
-            return Value(self.intercept.objective, self.intercept.inner)
+            objective, inner = self.intercept.objective, self.intercept.inner
+            self._check_rise(objective, inner)
+            return Value(objective, inner)
         objective, inner = (float(x) for x in self.workers.sum("report"))
         if self._has_loss:
             require_finite(objective, "the objective")
         if math.isnan(inner):  # the task does not know: ⟨W, G⟩ = Σ s_i u_iᵀ G v_i
             inner = float(np.vdot(W.U * W.s, self.gradient.times(W.V))) if W.rank else 0.0
-        return Value(objective, require_finite(inner, "the objective's slope"))
+        self._check_rise(objective, require_finite(inner, "the objective's slope"))
+        return Value(objective, inner)
 
     def tangent(self, W: LowRankMatrix) -> Tangent:
         """Go to W, in two rounds: F there, and its gradient along W's own factors U and V."""
@@ -277,7 +294,44 @@ class Problem:
         products, transposed = np.split(reply[2:], [d * W.rank])
         products = divide_rows(products.reshape(d, W.rank), self.scale)
         transposed = transposed.reshape(m, W.rank)  # with the rows of U divided, on the shards
-        return Tangent(float(reply[0]), float(reply[1]), products, transposed)
+        objective, inner = float(reply[0]), float(reply[1])
+        self._check_rise(objective, inner)
+        return Tangent(objective, inner, products, transposed)
+
+    def _check_rise(self, objective: float, inner: float) -> None:
+        """Stop where F is higher than its gradient allows: F(W) - F(0) ≤ ⟨W, ∇F(W)⟩ if convex."""
+        zero, rise = self.objective_at_zero, objective - self.objective_at_zero
+        if self._own or not rise > 0.0:
+            return
+        allowed = inner + (0.0 if self.intercept is None else self.intercept.rise_allowed())
+        if rise > allowed + self._allowance * (abs(zero) + abs(objective) + abs(inner)):
+            raise RuntimeError(
+                f"F rose from F(0) = {zero:.6g} to {objective:.6g}, by more than its gradient "
+                f"allows a convex F (⟨W, ∇F(W)⟩ = {allowed:.3g}): the gradient or the loss of "
+                f"{self._author} is wrong; dfwtrace.check_task(task, X, y) names the method."
+            )
+
+    def check_slope(self, atom: RankOne, slope: float, inner: float) -> None:
+        """Stop where the line search sees F rise on a way on which the gradient says it falls."""
+        zero = self.objective_at_zero
+        if self._own or slope <= _CLEARLY * abs(inner):
+            return
+        along = atom.scale * float(atom.u @ self.gradient.times(atom.v))  # ⟨atom, ∇F(W)⟩
+        least = max(
+            _CLEARLY * (abs(along) + abs(inner)),
+            0.0 if math.isnan(zero) else self._allowance * abs(zero),
+        )
+        if slope > least and along - inner < -least:
+            raise RuntimeError(
+                f"{self._author}.linesearch gives F a slope of {slope:.3g}, the gradient one of "
+                f"{along - inner:.3g}: one of them is wrong; dfwtrace.check_task(task, X, y) names "
+                "the method."
+            )
+
+    @property
+    def _author(self) -> str:
+        """The class that a user wrote: the task's, or its loss's."""
+        return type(self.task.identity).__name__
 
     def line(self, atom: RankOne) -> Line:
         """F along the segment from W to the atom."""

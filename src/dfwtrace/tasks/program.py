@@ -11,7 +11,8 @@ from dfwtrace.data.shards import Folds, Shard
 from dfwtrace.linalg.golub_kahan import GolubKahan, uniform_on_sphere
 from dfwtrace.linalg.gradient import divide_rows
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.tasks.task import Task, dense_gradient
+from dfwtrace.tasks.task import Representation, Task, dense_gradient
+from dfwtrace.validation import as_number
 
 # A worker's own top pair is iterated until it changes by less than this, relatively.
 _LOCAL_PAIR_TOLERANCE, _LOCAL_PAIR_STEPS = 1e-9, 10
@@ -33,6 +34,7 @@ class ShardProgram:
     def __init__(self, task: Task[Any], shape: tuple[int, int]) -> None:
         self.task: Any = task
         self.shape = shape
+        self.name = class_name(task)  # of errors
         # Asked once: a round may take no longer than the question.
         self._own = {name for name in _OPTIONAL if task.supports(name)}
         self.reuses_memory = "renew" in self._own  # builds a state in the memory of the last one
@@ -46,7 +48,7 @@ class ShardProgram:
             state, method = self.task.renew(old.state, shard, W, *b[:1]), "renew"
         elif shard.n_rows:
             state = self.task.stats(shard, W, *b)
-        return _at(shard.n_rows, state, method, W)
+        return self._at(shard.n_rows, state, method, W)
 
     def update(
         self, held: ShardState, scale: float, u: Array, v: Array, gamma: float, *expected: int
@@ -57,7 +59,7 @@ class ShardProgram:
             state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
         if held.n_rows:
             state = self.task.update(state, RankOne(scale, u, v), gamma)
-        return _at(held.n_rows, state, "update")
+        return self._at(held.n_rows, state, "update")
 
     def shift(self, held: ShardState, b: Array) -> ShardState:
         return held._replace(state=self.task.shift(held.state, b)) if held.n_rows else held
@@ -77,13 +79,13 @@ class ShardProgram:
             return self._ask(held, "gradient", self.task.gradient, self.shape)
         if "matvec" in self._own and dense_gradient(held.state) is None:
             return self.matvec(held, np.eye(self.shape[1]))
-        return _reply(self.task.gradient(held.state), "grad", self.shape)
+        return _reply(self.task.gradient(held.state), f"grad in {self.name}'s state", self.shape)
 
     def report(self, held: ShardState) -> FloatArray:
         """[F_j(W), ⟨W, ∇F_j(W)⟩], with NaN for what the task does not know."""
         if held.n_rows == 0:
             return np.zeros(2)
-        return np.array([self.task.loss(held.state), self.task.inner(held.state)], np.float64)
+        return np.array([self._number("loss", held.state), self._number("inner", held.state)])
 
     def tangent(self, held: ShardState) -> FloatArray:
         """[F_j(W), ⟨W, ∇F_j(W)⟩, ∇F_j V, ∇F_jᵀ U] where W = U diag(s) Vᵀ is what was built from."""
@@ -95,7 +97,7 @@ class ShardProgram:
             return np.zeros(size)
         reply = self.task.tangent(held.state)
         if reply is not None:
-            return _reply(reply, "task.tangent", (size,))
+            return _reply(reply, f"{self.name}.tangent", (size,))
         right, left = self.matvec(held, W.V), self.rmatvec(held, W.U)
         value, inner = self.report(held)
         if np.isnan(inner):
@@ -166,7 +168,19 @@ class ShardProgram:
     ) -> FloatArray:
         if held.n_rows == 0:
             return np.zeros(shape)
-        return _reply(method(held.state, *args), f"task.{name}", shape)
+        return _reply(method(held.state, *args), f"{self.name}.{name}", shape)
+
+    def _number(self, name: str, state: object) -> float:
+        method = getattr(self.task, name)
+        value = np.nan if method is None else method(state)  # None takes a method away
+        return as_number(value, f"{self.name}.{name}")
+
+    def _at(
+        self, n_rows: int, state: object, method: str, W: LowRankMatrix | None = None
+    ) -> ShardState:
+        if n_rows and state is None:
+            raise TypeError(f"{self.name}.{method} must return the state, got None.")
+        return ShardState(n_rows, state, W)
 
 
 class FoldProgram(ShardProgram):
@@ -205,10 +219,9 @@ class FoldProgram(ShardProgram):
         return np.array([self.task.loss(state), weight], np.float64)
 
 
-def _at(n_rows: int, state: object, method: str, W: LowRankMatrix | None = None) -> ShardState:
-    if n_rows and state is None:
-        raise TypeError(f"task.{method} must return the state, got None.")
-    return ShardState(n_rows, state, W)
+def class_name(task: Task[Any]) -> str:
+    """The name of the class that has the task's methods, as its author knows it."""
+    return type(task if isinstance(task, Representation) else task.identity).__name__
 
 
 def _reply(value: object, what: str, shape: tuple[int, ...]) -> FloatArray:

@@ -6,6 +6,8 @@ from contextlib import suppress
 from copy import copy
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.data.shards import Examined
 from dfwtrace.losses import Loss, MultinomialLoss, SquaredLoss
@@ -13,7 +15,7 @@ from dfwtrace.tasks.features.gram import GramTask
 from dfwtrace.tasks.features.implicit import DenseTask, FactoredTask, ImplicitTask
 from dfwtrace.tasks.planning import Plan, Workload, choose
 from dfwtrace.tasks.task import Representation, Task, own_targets
-from dfwtrace.validation import as_floating, describe
+from dfwtrace.validation import as_floating, check_count, describe
 
 _FORMS: dict[str, type[Representation[Any]]]
 _FORMS = {"gram": GramTask, "implicit": ImplicitTask, "dense": DenseTask, "factored": FactoredTask}
@@ -39,6 +41,11 @@ class ScoresTask:
     def __init__(self, loss: Loss) -> None:
         if not isinstance(loss, Loss):
             raise TypeError(f"loss must be a Loss such as SquaredLoss(), got {describe(loss)}.")
+        if not hasattr(loss, "smoothness"):
+            raise TypeError(
+                f"{type(loss).__name__}.smoothness is missing: it is the largest eigenvalue of the "
+                "Hessian of ℓ in one row's scores."
+            )
         self.loss = loss
         self.weighted = False
 
@@ -60,9 +67,23 @@ class ScoresTask:
         X, own = as_floating(X), own_targets(y) if self.weighted else y
         if self.weighted and y[:, 0].min() < 0.0:
             raise ValueError(f"sample_weight must not be negative, got {y[:, 0].min():g}.")
-        targets, width = self.loss.check_targets(own)
+        targets, width = self._checked_targets(own)
+        self.loss.check_evaluate(targets, width)
         # Targets stay with their weights until a shard parts them.
         return Examined(X, y if self.weighted else targets, (int(X.shape[1]), width))
+
+    def _checked_targets(self, y: Array) -> tuple[Array, int]:
+        found: Any = self.loss.check_targets(y)
+        try:
+            targets, width = found
+            if isinstance(targets, np.ndarray) and len(targets) == len(y):
+                return targets, check_count("width", width, 1)
+        except (TypeError, ValueError):
+            pass
+        raise TypeError(
+            f"{type(self.loss).__name__}.check_targets must return the targets as an array of "
+            f"{len(y)} rows and the number m of scores, got {describe(found)}."
+        )
 
     def represent(self, name: str) -> Representation[Any]:
         """Return the task in one of its `representations`."""
