@@ -22,7 +22,7 @@ try:
     from threadpoolctl import threadpool_limits
 
     import dfwtrace as dt
-    from dfwtrace.report import Report, Worst, require_report, write_report
+    from dfwtrace.report import Report, require_report, write_report
 except KeyboardInterrupt:  # imports take a second or two: Ctrl-C may come already now
     sys.exit(130)
 
@@ -47,14 +47,6 @@ def fit(X: np.ndarray, y: np.ndarray, verbose: bool) -> dt.TraceNormClassifier:
 def row(accuracy: float, rank: int, gap: str, numbers: int, seconds: float) -> list[str]:
     """Return a row of the table; the size is that of a model's numbers in single precision."""
     return [f"{accuracy:.3f}", str(rank), gap, f"{4 * numbers / 1024:.0f} KiB", f"{seconds:.1f}"]
-
-
-def worst(true: np.ndarray, predicted: np.ndarray) -> list[Worst]:
-    """Return the ten intents with the largest share of errors."""
-    rows = {name: true == name for name in np.unique(true)}
-    errors = {name: float((predicted[own] != name).mean()) for name, own in rows.items()}
-    order = sorted(errors, key=lambda name: -errors[name])[:10]
-    return [Worst(name, int(rows[name].sum()), errors[name]) for name in order]
 
 
 def draw(model: dt.TraceNormClassifier, path: Path) -> None:
@@ -95,9 +87,8 @@ def run(out: Path) -> None:
     for true, found in zip(y_test[:5], predicted[:5], strict=True):
         print(f"  {true:<18} {'recognised' if true == found else f'taken for {found}'}")
 
-    facts = {"radius": RADIUS, "tol": TOL, "source": "examples/clinc150", "title": "150 intents"}
-    scores, errors = {"test accuracy": accuracy}, worst(y_test, predicted)
-    page = Report.of_result(result, task="classification", scores=scores, worst=errors, **facts)
+    names = {"file": "train.npz", "target_names": ["intent"], "source": "examples/clinc150"}
+    page = Report.of_estimator(model, X, y, test=(X_test, y_test), **names)
     out.mkdir(parents=True, exist_ok=True)
     write_report(out / "report.html", page)
     draw(model, out / "demo.png")

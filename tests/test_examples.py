@@ -76,7 +76,7 @@ class TestDemo:
         assert int(ours[3]) < 0.5 * int(dense[3])
         assert printed.count("recognised") + printed.count("taken for") == 5
         page = (tmp_path / "new" / "report.html").read_text("utf-8")
-        assert "<h1><bdi>150 intents</bdi></h1>" in page
+        assert "<h1><bdi>train.npz: classification of “intent”, 150 classes</bdi></h1>" in page
         assert "Classes with the largest errors" in page
         assert (tmp_path / "new" / "demo.png").read_bytes().startswith(b"\x89PNG")
         model = dt.load(tmp_path / "new" / "intents.safetensors")

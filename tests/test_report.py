@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib import rcParams
-from tests.reports import HOSTILE, hostile_report, no_epochs, report_of, solved
+from tests.reports import HOSTILE, hostile_report, no_epochs, report_of, reports, solved
 
 import dfwtrace as dt
+from dfwtrace.evaluation import Evaluation, Part, Weights
 from dfwtrace.report import (
-    MOST_WORST,
+    MOST_PARTS,
     Communication,
     DataFacts,
     Outcome,
     Radii,
     Report,
     Settings,
-    Worst,
     name,
     number,
     render,
@@ -37,7 +37,7 @@ from dfwtrace.tasks.planning import duration_text, size_text
 class Reader(HTMLParser):
     """Elements, attributes and text of a page; unclosed or crossed elements are an error."""
 
-    EMPTY = ("meta",)
+    EMPTY = ("meta", "br")
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -100,16 +100,16 @@ CONVERGENCE = [
 @pytest.mark.parametrize("solver", ["dfw", "accelerated"])
 def test_a_page_shows_how_the_run_went(task: Any, solver: str, tmp_path: Path) -> None:
     result = solved(task, solver=solver, max_iter=20, certify_every=5, tol=1e-3)
-    scores = {"accuracy": 0.875, "R²": 0.25}
+    found = {"test": Evaluation(100, {"accuracy": 0.875, "R²": 0.25})}
     path = tmp_path / "report.html"
-    write_report(path, report_of(result, task, tol=1e-3, solver=solver, scores=scores))
+    write_report(path, report_of(result, task, tol=1e-3, solver=solver, evaluations=found))
     page = path.read_text("utf-8")
     read = Reader(page)
     assert f"dfwtrace · {task} · " in read.text
     assert result.message in read.text
     assert number(result.objective, 7) in read.text
     assert number(result.objective_at_zero, 7) in read.text
-    for shown in ("0.875", "0.25", "R²", solver, "dense float64", dt.__version__):
+    for shown in ("87.5 %", "0.25", "R²", solver, "dense float64", dt.__version__):
         assert shown in read.text
     assert f"Rank {result.W.rank} Trace norm {number(result.W.trace_norm)} Radius 3 " in read.text
     charts = charts_of(page)
@@ -153,9 +153,10 @@ def test_a_page_of_a_path_has_its_losses_and_the_best_radius() -> None:
     page = render(report_of(path.results[path.best], path=path))
     best = number(path.radii[path.best])
     svg = charts_of(page)["Validation loss against the radius"]
-    assert f"at a radius of {best}." in described(svg)
+    assert described(svg).startswith(f"Chosen: a radius of {best}, ")
+    assert f">best: {best}</text>" in svg
     assert len(curve_of(svg)) == 3
-    assert f"Best radius {best} " in Reader(page).text
+    assert f"Chosen radius {best} " in Reader(page).text
     assert "Radii tried 3 From 0.1 To 3 Folds 3" in Reader(page).text
     without = dt.path(dt.LeastSquares(), X, Y, radii=[1.0])
     assert "Choice of the radius" not in render(report_of(without.results[0], path=without))
@@ -191,7 +192,7 @@ def test_a_page_can_be_put_together_by_hand() -> None:
     )
     page = render(content)
     text = Reader(page).text
-    for shown in ("By hand", "Done.", "7 s", "Shape 5 × 2", "Trace norm 3", "Best radius 3 "):
+    for shown in ("By hand", "Done.", "7 s", "Shape 5 × 2", "Trace norm 3", "Chosen radius 3 "):
         assert shown in text
     assert "Folds 1" in text
     assert "Rounds" not in text
@@ -200,14 +201,16 @@ def test_a_page_can_be_put_together_by_hand() -> None:
     assert "Oracle 1 20 The rest 3 4 In all 4 24 " in Reader(sent).text
 
 
-def test_worst_classes_come_in_their_order_and_not_without_end() -> None:
-    worst = [Worst(f"class {k}", 7, 0.5 / (k + 1)) for k in range(MOST_WORST + 3)]
-    page = render(report_of(solved("classification", max_iter=2), "classification", worst=worst))
-    found = re.findall(r"<bdi>class (\d+)</bdi>", page)
-    assert found == [str(k) for k in range(MOST_WORST)]
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_the_worst_parts_come_in_their_order_and_not_without_end(task: Any) -> None:
+    most = MOST_PARTS[task]
+    parts = [Part(f"part {k}", 7, 0.5 / (k + 1), r2=0.5 / (k + 1)) for k in range(most + 3)]
+    found = {"test": Evaluation(100, {"accuracy": 0.9}, parts=parts)}
+    page = render(report_of(solved(task, max_iter=2), task, evaluations=found))
+    assert re.findall(r"<bdi>part (\d+)</bdi>", page) == [str(k) for k in range(most)]
     assert "And 3 more." in page
-    assert 'rect width="100.0"' in page
     assert 'rect width="50.0"' in page
+    assert 'rect width="25.0"' in page
 
 
 def test_a_page_does_not_depend_on_the_style_of_other_pictures(
@@ -219,6 +222,119 @@ def test_a_page_does_not_depend_on_the_style_of_other_pictures(
     monkeypatch.setitem(rcParams, "font.size", 30.0)
     assert render(content) == page
     assert rcParams["font.size"] == 30.0
+
+
+# What an analyst looks for
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {kind: render(content) for kind, content in reports().items()}
+
+
+KINDS = [
+    *("few classes", "two classes", "many classes", "searched", "one target", "targets"),
+    *("unknown rows", "of a result", "empty"),
+]
+WORTH, WEIGHTS, RADII = "What the model is worth", "What it looks at", "Choice of the radius"
+REST = ["Convergence", "The matrix W", "Communication", "Facts"]
+
+
+def headings(page: str) -> list[str]:
+    return re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+
+
+def test_the_sections_come_in_the_order_of_an_analysts_questions(pages: dict[str, str]) -> None:
+    expected = {
+        "few classes": [WORTH, WEIGHTS, *REST],
+        "searched": [WORTH, "What to check", WEIGHTS, RADII, *REST],
+        "one target": [WORTH, "What to check", WEIGHTS, RADII, *REST],
+        "unknown rows": [WEIGHTS, *REST],
+        "of a result": REST,
+    }
+    assert {kind: headings(pages[kind]) for kind in expected} == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_on_a_page_is_empty_or_endless(kind: str, pages: dict[str, str]) -> None:
+    page = pages[kind]
+    read = Reader(page)
+    assert len(read.ids) == len(set(read.ids))
+    assert len(page) < 200_000
+    assert "nan" not in read.text.lower()
+    # Every section has more than its heading and an explanation: a table, a chart or a list.
+    for section in re.findall(r"<section.*?</section>", page, re.S):
+        assert re.search(r"<tr>|<svg|<li>|<div><dt>", section), section[:300]
+    for table in re.findall(r"<table.*?</table>", page, re.S):
+        body = table[table.index("<tbody>") :]
+        assert len(re.findall(r"<td[^>]*>\s*[^<\s]|<td[^>]*>\s*<(?:svg|bdi)", body)) > 0, table
+    for group in re.findall(r"<(?:dl|ul|div class=.(?:pair|cards).)[^>]*>\s*</", page):
+        pytest.fail(group)
+    for title in re.findall(r"<(?:h1|h2|h3|caption|figcaption)[^>]*>(.*?)</", page, re.S):
+        assert title.strip()
+
+
+def test_what_is_worth_knowing_is_said_first_in_words(pages: dict[str, str]) -> None:
+    def lead(kind: str) -> str:
+        return Reader(re.findall(r'<p class="lead">(.*?)</p>', pages[kind])[0]).text
+
+    few = reports()["few classes"].evaluations["test"]
+    right, base = (f"{100 * some['accuracy']:.1f}" for some in (few.scores, few.baseline))
+    sentence = f"It gets {right} % of 100 test rows right; always answering the most frequent class"
+    assert lead("few classes") == f"{sentence} would get {base} %."
+    assert lead("searched").startswith("Its log loss on rows left out in cross-validation is ")
+    assert lead("one target").startswith("It explains ")
+    assert "(R²); always answering the mean would explain none." in lead("one target")
+    assert lead("many classes").startswith("It gets ")
+    for kind, learned in (("few classes", False), ("many classes", True), ("searched", True)):
+        assert ("It has learned from the training rows" in pages[kind]) == learned
+        assert ("Test it on rows that it has not seen" in pages[kind]) == (kind == "many classes")
+
+
+def test_the_title_names_the_file_and_what_was_learned(pages: dict[str, str]) -> None:
+    titles = {kind: Reader(re.findall("<h1>.*?</h1>", pages[kind])[0]).text for kind in KINDS}
+    assert titles["few classes"] == "a.csv: classification, 4 classes"
+    assert titles["many classes"] == "b.npz: classification of “intent”, 40 classes"
+    assert titles["one target"] == "Regression of “price”"
+    assert titles["targets"] == "Regression of 30 targets"
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=4, m=3, rank=2, random_state=0)
+    model = dt.TraceNormClassifier(5.0, tol=0.1).fit(X, y)
+    for hostile in HOSTILE:
+        names = {"file": hostile, "target_names": [hostile]}
+        assert len(Report.of_estimator(model, X, y, **names).title) < 200
+    names = {"file": HOSTILE[1], "target_names": HOSTILE[:1], "feature_names": HOSTILE[:4]}
+    page = Reader(render(Report.of_estimator(model, X, y, **names)))
+    assert not {"script", "img", "iframe"} & set(page.tags)
+    assert HOSTILE[3] in page.text
+
+
+def test_only_a_fit_without_a_warning_is_green(pages: dict[str, str]) -> None:
+    def dress(page: str) -> str:
+        return str(re.findall(r'class="status (\w+)">optimal<', page)[0])
+
+    assert {kind: dress(pages[kind]) for kind in ("few classes", "searched", "one target")} == {
+        "few classes": "good",
+        "searched": "other",  # there is a warning
+        "one target": "other",  # the best radius is the largest
+    }
+    sentence = "The best radius, 1, is the largest of the 2 tried: larger ones may do better."
+    assert pages["one target"].count(sentence) == 2  # in "What to check", and beside the curve
+    content = reports()["few classes"]
+    poor = {"test": Evaluation(9, {"accuracy": 0.1}, {"accuracy": 0.3})}
+    page = render(replace(content, evaluations=poor))
+    assert dress(page) == "other"
+    assert "So the model is no better than ignoring the features." in page
+
+
+def test_weights_are_told_with_their_features(pages: dict[str, str]) -> None:
+    text = Reader(pages["two classes"]).text
+    assert "True rather than False" in text
+    assert "one standard deviation more" in text
+    assert "one unit more" in Reader(pages["unknown rows"]).text
+    assert "the first 4 classes" not in Reader(pages["unknown rows"]).text
+    assert "largest weights for the 12 most frequent classes" in Reader(pages["many classes"]).text
+    assert "The weights of the other 28 classes" in pages["many classes"]
+    assert "largest weights for the first 12 targets" in Reader(pages["targets"]).text
 
 
 # Runs with little to show
@@ -276,8 +392,16 @@ def test_no_number_is_too_odd_for_a_page(value: float) -> None:
             result,
             radius=value,
             tol=value,
-            scores={"score": value},
-            worst=[Worst("a", 1, value), Worst("b", 1, 1.0)],
+            evaluations={
+                "test": Evaluation(
+                    2,
+                    {"accuracy": value, "R²": value, "own": 1.0},
+                    {"accuracy": value},
+                    [Part("a", 1, value, value, value), Part("b", 1, 1.0)],
+                    points=np.array([[value, 1.0], [1.0, 2.0]]),
+                )
+            },
+            weights=[Weights("a", None, [("x", 1.0), ("y", 0.5)])],
             path=dt.Path(np.array([1.0, 2.0]), [], np.full((2, 2), value)),
         )
     )
@@ -319,6 +443,7 @@ def test_bad_content_is_refused_in_one_sentence(tmp_path: Path) -> None:
     for field, call in (
         ("result", lambda: report_of(3)),  # type: ignore[arg-type]
         ("path", lambda: report_of(result, path=[1.0])),
+        ("estimator", lambda: Report.of_estimator(dt.TraceNormRegressor())),
     ):
         with pytest.raises(TypeError, match=rf"^{field} must [^\n]*\.$"):
             call()

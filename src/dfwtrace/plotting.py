@@ -135,6 +135,17 @@ def draw_lines(
     return lines
 
 
+def draw_predictions(ax: Axes, true: FloatArray, predicted: FloatArray) -> None:
+    """Draw a dot for each row, and the line on which a prediction is right."""
+    ends = np.array([min(true.min(), predicted.min()), max(true.max(), predicted.max())])
+    right = [Series("right", ends, ends, dashed=True, style=2)]
+    (line,) = draw_lines(ax, right, x_label="true", y_label="predicted")
+    line.set_marker("none")
+    ax.plot(true, predicted, "o", ms=3.0, mew=0.0, alpha=0.6, color=TONES[0], label="a row")
+    _set_ticks(ax.xaxis, log=False)
+    ax.legend(loc="best", edgecolor="none")
+
+
 def drawable(values: FloatArray, *, log: bool = False) -> npt.NDArray[np.bool_]:
     """Return which values an axis can show; ratios of these do not overflow."""
     return (np.abs(values) < 1e250) & ((values > 1e-250) | (not log))
@@ -382,6 +393,9 @@ class PathDisplay(_Display):
             self.folds_ = ax.scatter(at, losses, s=9, color=TONES[1], label="each fold")
             best = self.path.radii[self.path.best] if self.best is None else self.best
             self.best_line_ = ax.axvline(best, color=TONES[2], linestyle="--", label="best")
+            at_best = y[np.argmin(np.abs(radii - best))]
+            ax.plot(best, at_best, "o", ms=12.0, mew=1.8, mfc="none", mec=TONES[2])
+            ax.set_title(f"best: {best:.4g}", loc="right", fontsize="medium")
         mean = [Series("mean", radii, y)]
         (self.line_,) = draw_lines(ax, mean, x_label="radius", y_label=label, x_log=True)
 

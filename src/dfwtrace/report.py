@@ -19,7 +19,7 @@ from unicodedata import category
 import numpy as np
 
 from dfwtrace import plotting
-from dfwtrace._typing import FloatArray
+from dfwtrace._typing import Data, FloatArray
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.plotting import Series, column, drawable
 from dfwtrace.result import History, Path, Result
@@ -29,14 +29,17 @@ from dfwtrace.validation import describe
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from dfwtrace.evaluation import Evaluation, Weights
+
     Draw = Callable[[Axes], object]
     Columns = Mapping[str, FloatArray]
     Chart = dict[str, object]
 
 __all__ = ["Report", "require_report", "write_report"]
 
-MOST_WORST = 50  # rows of the table of classes or tasks, at most
+MOST_PARTS = {"classification": 10, "regression": 50}  # rows of the table of errors, at most
 _LONGEST_NAME = 160
+_LONGEST_IN_TITLE = 60
 _MANY_EPOCHS = 100  # from here on their axis is logarithmic: steps become small with time
 _BY = {"epoch": "by epochs", "seconds": "by seconds"}
 _STYLES = {"certified": 0, "estimated": 1, "tolerance": 2}  # the same in all charts
@@ -62,11 +65,11 @@ def counted(count: int, noun: str) -> str:
     return f"{number(count)} {noun}" + ("" if count == 1 else "s")
 
 
-def name(text: object) -> str:
+def name(text: object, longest: int = _LONGEST_NAME) -> str:
     """Return a name that can be shown: one line, not endless, U+FFFD for what HTML forbids."""
     forbidden = ("Cc", "Cs", "Cn")  # control characters, halves of surrogate pairs, noncharacters
     shown = re.sub(r"\s", " ", str(text))
-    shown = shown if len(shown) <= _LONGEST_NAME else shown[: _LONGEST_NAME - 1] + "…"
+    shown = shown if len(shown) <= longest else shown[: longest - 1] + "…"
     return "".join("\ufffd" if category(one) in forbidden else one for one in shown).strip()
 
 
@@ -89,7 +92,7 @@ def versions_here() -> dict[str, str]:
 
 
 # Parts of a report: what was learned from, how, how it ended (as in `dfwtrace.Result`), totals of
-# the oracle and of the rest, losses of shape (radii,) or (radii, folds), a class and its error.
+# the oracle and of the rest, losses of shape (radii,) or (radii, folds).
 DataFacts = namedtuple("DataFacts", "rows features targets dtype source", defaults=("", ""))
 Settings = namedtuple(
     "Settings", "radius solver tol engine representation shards", defaults=("", None, "", "", None)
@@ -100,13 +103,12 @@ Outcome = namedtuple(
 Communication = namedtuple(
     "Communication", "rounds numbers other_rounds other_numbers bytes_on_wire"
 )
-Radii = namedtuple("Radii", "radii validation")
-Worst = namedtuple("Worst", "name count error")
+Radii = namedtuple("Radii", "radii validation warning", defaults=(None,))
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All that a report page shows; `of_result` makes it from a run.
+    """All that a report page shows; `of_estimator` makes it from a model, `of_result` from a run.
 
     Parameters
     ----------
@@ -123,10 +125,15 @@ class Report:
         Totals of the run.
     where : sequence of (str, str), default=()
         What was done, and where it ran.
-    scores : mapping of str to float, default={}
-        Scores of the model, by name.
-    worst : sequence of Worst, default=()
-        The classes or tasks with the largest errors, the worst first.
+    evaluations : mapping of str to Evaluation, default={}
+        What the model is worth on "test" rows, in "cross-validation" or another "search" for the
+        radius, and on "training" rows.
+    weights : sequence of Weights, default=()
+        The largest weights of classes or targets, as `dfwtrace.evaluation.largest_weights` does.
+    scaled : bool, default=False
+        Whether weights are multiplied by the standard deviations of their features.
+    warnings : sequence of str, default=()
+        Sentences on what may be wrong.
     path : Radii or None, default=None
         Validation losses of several radii.
     when : str
@@ -153,8 +160,10 @@ class Report:
     spectrum: FloatArray
     communication: Communication | None = None
     where: Sequence[tuple[str, str]] = ()
-    scores: Mapping[str, float] = field(default_factory=dict)
-    worst: Sequence[Worst] = ()
+    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    weights: Sequence[Weights] = ()
+    scaled: bool = False
+    warnings: Sequence[str] = ()
     path: Radii | None = None
     when: str = field(default_factory=lambda: f"{datetime.now().astimezone():%Y-%m-%d %H:%M %z}")
     versions: Mapping[str, str] = field(default_factory=versions_here)
@@ -167,6 +176,74 @@ class Report:
         if not isinstance(self.history, History):
             raise TypeError(f"history must be a History, got {describe(self.history)}.")
         object.__setattr__(self, "spectrum", np.asarray(self.spectrum, dtype=np.float64))
+
+    @classmethod
+    def of_estimator(
+        cls,
+        estimator: Any,
+        X: Data = None,
+        y: Data = None,
+        *,
+        sample_weight: Data = None,
+        test: tuple[Data, Data] | None = None,
+        file: str = "",
+        feature_names: Sequence[str] | None = None,
+        target_names: Sequence[str] | None = None,
+        **more: Any,
+    ) -> Report:
+        """Make the report of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : TraceNormClassifier, TraceNormRegressor, or one with cross-validation
+            What is reported on.
+        X, y, sample_weight : object
+            What it was fitted to; without X and y there is less to show.
+        test : (X, y) or None, default=None
+            Rows that it has not seen.
+        file : str, default=""
+            What the data are called; it begins the title.
+        feature_names, target_names : sequence of str or None, default=None
+            By default, the names that the estimator knows, and none.
+        **more
+            As for `of_result`.
+
+        Returns
+        -------
+        Report
+
+        Examples
+        --------
+        >>> import dfwtrace as dt
+        >>> X, y, _ = dt.datasets.make_multiclass(n=300, d=10, m=4, rank=2, random_state=0)
+        >>> model = dt.TraceNormClassifier(radius=5.0).fit(X[:200], y[:200])
+        >>> test = X[200:], y[200:]
+        >>> report = dt.report.Report.of_estimator(model, X[:200], y[:200], test=test, file="a.csv")
+        >>> report.title, list(report.evaluations)
+        ('a.csv: classification, 4 classes', ['test', 'training'])
+        """
+        from dfwtrace import evaluation  # only here: it imports this module
+
+        result, known = plotting._fitted(estimator, "result_"), vars(estimator)
+        task: TaskName = "classification" if "classes_" in known else "regression"
+        if feature_names is None:
+            feature_names = known.get("feature_names_in_")
+        found = evaluation.evaluations(estimator, X, y, sample_weight, test, target_names)
+        heard = [sentence for _, sentence in estimator._concerns(result)]
+        heard += [f"{kind} rows: {one.warning}" for kind, one in found.items() if one.warning]
+        names = feature_names, target_names
+        facts = {
+            "warnings": heard,
+            "solver": getattr(estimator, "solver", "accelerated"),
+            "tol": estimator.tol,
+            "title": _title(file, task, target_names, estimator.low_rank_.shape[1]),
+            "evaluations": found,
+            "weights": evaluation.largest_weights(estimator, X, y, *names),
+            "scaled": X is not None or evaluation.scale_of(estimator) is not None,
+            "path": evaluation.searched(estimator),
+        }
+        radius = float(estimator.radius_)
+        return cls.of_result(result, task=task, radius=radius, **facts | more)
 
     @classmethod
     def of_result(
@@ -201,7 +278,10 @@ class Report:
         rest = [made for made in result.rounds if not made["oracle"]]
         numbers = [sum(int(made["numbers_sent"]) for made in some) for some in (oracle, rest)]
         on_wires = sum(int(made["bytes_on_wire"]) for made in result.rounds)
-        validation = None if path is None else path.validation
+        radii = None
+        if path is not None and path.validation is not None and path.validation.size:
+            with np.errstate(over="ignore"):
+                radii = Radii(path.radii, path.validation, path.warning)
         return cls(
             f"Low-rank {task}" if title is None else title,
             task,
@@ -210,10 +290,26 @@ class Report:
             Outcome(*ended, *gaps, result.W.rank, seconds, len(history)),
             history,
             result.W.s,
-            Communication(len(oracle), numbers[0], len(rest), numbers[1], on_wires),
-            path=None if path is None or validation is None else Radii(path.radii, validation),
+            Communication(len(oracle), numbers[0], len(rest), numbers[1], on_wires)
+            if result.rounds
+            else None,
+            path=radii,
             **more,
         )
+
+
+def _title(file: str, task: str, target_names: Sequence[str] | None, m: int) -> str:
+    """Return what was learned from which file, such as "a.csv: regression of 40 targets"."""
+
+    file = name(file, _LONGEST_IN_TITLE)
+    what = ""
+    if target_names is not None and len(target_names) == 1:
+        what = f" of “{name(target_names[0], _LONGEST_IN_TITLE)}”"
+    if task == "classification":
+        what += f", {number(m)} classes"
+    elif m > 1:
+        what = f" of {number(m)} targets"
+    return f"{file}: {task}{what}" if file else f"{task.capitalize()}{what}"
 
 
 def require_report() -> None:
@@ -263,21 +359,26 @@ def render(content: Report) -> str:
     import jinja2
     import matplotlib
 
+    from dfwtrace.evaluation import worth  # only here: it imports this module
+
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.loader = jinja2.PackageLoader("dfwtrace")
     environment.undefined = jinja2.StrictUndefined
     environment.filters.update(number=number, duration=duration_text, size=size_text, shown=name)
+    environment.filters["percent"] = lambda share: f"{100.0 * share:.1f} %"
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # the page does not depend on the style of the caller's pictures
         matplotlib.rcParams["font.size"] = 11.0
         return environment.get_template("report.html.jinja").render(
             report=content,
             colours=plotting.page_colours(),
-            most_worst=MOST_WORST,
+            most_parts=MOST_PARTS[content.task],
+            worth=worth(content.evaluations),
+            predictions=_predictions(content.evaluations),
             convergence=_convergence(content),
             spectrum=_spectrum(content.spectrum),
             traffic=_traffic(content.history),
-            radii=_radii(content.path),
+            radii=_radii(content.path, content.settings.radius),
         )
 
 
@@ -289,6 +390,24 @@ def _chart(caption: str, description: str, draw: Draw, **facts: object) -> Chart
     draw(figure.subplots())
     svg = plotting.to_svg(figure, title=caption, description=description)
     return {"caption": caption, "svg": svg, **facts}
+
+
+def _predictions(evaluations: Mapping[str, Evaluation]) -> Chart | None:
+    """Draw predicted against true values of a single target; None for several."""
+    from dfwtrace.evaluation import rows_of
+
+    scored = ((kind, one) for kind, one in evaluations.items() if one.points is not None)
+    kind, one = next(scored, ("", None))
+    points = np.empty((0, 2)) if one is None or one.points is None else one.points
+    points = points[drawable(points).all(axis=1)]
+    if one is None or not points.size:
+        return None
+    some = "" if len(points) == one.rows else f"{number(len(points))} of "
+    (low, low_predicted), (high, high_predicted) = points.min(axis=0), points.max(axis=0)
+    described = f"From {number(low)} to {number(high)}, predicted from "
+    described += f"{number(low_predicted)} to {number(high_predicted)}."
+    caption = f"Predicted against true, {some}{rows_of(kind, one)}"
+    return _chart(caption, described, lambda ax: plotting.draw_predictions(ax, *points.T))
 
 
 def _against(by: str, history: History, columns: Columns, y_label: str, y_log: bool) -> Draw:
@@ -356,8 +475,8 @@ def _traffic(history: History) -> Chart | None:
     return _chart("Numbers sent in each epoch", described, draw)
 
 
-def _radii(path: Radii | None) -> Chart | None:
-    """Draw validation losses against radii; None if none is a number."""
+def _radii(path: Radii | None, chosen: float) -> Chart | None:
+    """Draw validation losses against radii, and mark the chosen one; None if none is a number."""
     if path is None:
         return None
     radii, losses = np.asarray(path.radii), np.reshape(path.validation, (len(path.radii), -1))
@@ -365,8 +484,11 @@ def _radii(path: Radii | None) -> Chart | None:
     if not known.any():
         return None
     found = Path(radii[known], [], losses[known])
-    best, least = found.radii[found.best], losses[known].mean(axis=1).min()
-    described = f"Least, {number(least)}, at a radius of {number(best)}."
-    facts = {"radii": found.radii, "folds": losses.shape[1], "best": best, "least": least}
-    draw = plotting.PathDisplay(found).plot
+    means = losses[known].mean(axis=1)
+    nearest = int(np.argmin(np.abs(found.radii - chosen)))  # chosen perhaps by another score
+    best = nearest if np.isclose(found.radii[nearest], chosen) else found.best
+    radius, least = float(found.radii[best]), float(means[best])
+    described = f"Chosen: a radius of {number(radius)}, with a loss of {number(least)}."
+    facts = {"radii": found.radii, "folds": losses.shape[1], "best": radius, "least": least}
+    draw = plotting.PathDisplay(found, best=radius).plot
     return _chart("Validation loss against the radius", described, draw, **facts)

@@ -24,8 +24,9 @@ def test_a_csv_file_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert "over 3 radii" in fitted.stdout
     assert fitted.stderr == ""
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert "test accuracy" in page
+    assert "of 30 test rows right; always answering the most frequent class" in page
     assert "virginica" in page
+    assert "Choice of the radius" in page
 
     seen = done("inspect", tmp_path / "model.safetensors").stdout
     for line in ("estimator TraceNormClassifierCV", "shape 3 × 3", "target species", "kind model"):
@@ -39,7 +40,7 @@ def test_a_csv_file_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert labels[0] == "prediction"
     right = np.mean([label == SPECIES[i % 3] for i, label in enumerate(labels[1:])])
     scored = done("evaluate", tmp_path / "model.safetensors", tmp_path / "test.csv").stdout
-    assert f"accuracy           {100 * right:.1f} %" in scored
+    assert f"accuracy           {100 * right:.1f} % (baseline 33.3 %)" in scored
     assert right > 0.8
 
 

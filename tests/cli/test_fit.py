@@ -119,7 +119,12 @@ def test_a_fit_goes_on_from_its_checkpoint(train: Path, model: Path, tmp_path: P
 def test_a_report_without_a_test_set(train: Path, model: Path, tmp_path: Path) -> None:
     found = fit(train, model, "--radius", 8, "--report", tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text("utf-8")
-    assert "training accuracy" in page
+    assert "<title>train.csv: classification of “species”, 3 classes</title>" in page
+    right = found["scores"]["training"]["accuracy"]
+    assert f"It gets {100 * right:.1f}\u00a0% of 90 training rows right" in page
+    assert found["baseline"]["training"]["accuracy"] == pytest.approx(1 / 3)
+    assert "It has learned from the training rows" in page
+    assert "<bdi>petal</bdi>" in page  # by its weight
     where = page[page.index("Where it ran</th>") :]
     assert "<bdi>this process</bdi>" in where
     assert "<bdi>local, " in where
@@ -133,6 +138,18 @@ def test_a_test_set_with_strange_labels_is_told(train: Path, model: Path, tmp_pa
     found = fit(train, model, "--radius", 8, "--test", test)
     assert found["warnings"][0].startswith("test.csv: the model does not know the labels of 1 row")
     assert set(found["scores"]) == {"training", "test"}
+
+
+def test_warnings_are_on_the_page_which_is_not_green(
+    train: Path, model: Path, tmp_path: Path
+) -> None:
+    test, report = flowers(tmp_path / "test.csv", rows=9, seed=3), tmp_path / "r.html"
+    test.write_text(test.read_text() + "1,2,3,tulip\n")
+    (warning,) = fit(train, model, "--radius", 8, "--test", test, "--report", report)["warnings"]
+    page = report.read_text("utf-8")
+    assert "What to check" in page
+    assert f"<bdi>{warning[:40]}" in page
+    assert 'class="status other">optimal<' in page
 
 
 def test_small_classes_are_warned_of(train: Path, model: Path) -> None:

@@ -131,6 +131,7 @@ def test_predictions_of_a_model_from_python_have_names_of_their_own(tmp_path: Pa
 
 
 def test_scores_are_those_of_scikit_learn(classifier: Path, test_set: Path) -> None:
+    from sklearn.dummy import DummyClassifier
     from sklearn.metrics import balanced_accuracy_score, log_loss
 
     model: Any = dt.load(classifier)
@@ -144,6 +145,14 @@ def test_scores_are_those_of_scikit_learn(classifier: Path, test_set: Path) -> N
             "accuracy": model.score(X, y),
             "balanced_accuracy": balanced_accuracy_score(y, model.predict(X)),
             "log_loss": log_loss(y, model.predict_proba(X)),
+        }
+    )
+    dummy = DummyClassifier(strategy="prior").fit(X, y)
+    assert found["baseline"] == pytest.approx(
+        {
+            "accuracy": dummy.score(X, y),
+            "balanced_accuracy": balanced_accuracy_score(y, dummy.predict(X)),
+            "log_loss": log_loss(y, dummy.predict_proba(X)),
         }
     )
     assert sum(entry["count"] for entry in found["worst"]) == 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,11 +22,11 @@ from dfwtrace.cli import output as ui
 from dfwtrace.cli import predict as models
 from dfwtrace.cli.data import FORMATS, Data, Features, Given, Target, Task, Weight
 from dfwtrace.cli.output import CommandError, Json, Output, Quiet, Verbose, check_outputs, require
-from dfwtrace.cli.predict import Scores, by_key, score, shown_scores
+from dfwtrace.cli.predict import by_key, shown_scores
 from dfwtrace.data.files import array_name, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.files.atomic import atomic_write
-from dfwtrace.report import counted, number, require_report, write_report
+from dfwtrace.report import Report, counted, number, require_report, write_report
 from dfwtrace.solvers.solver import StoppingCriteria, resolve
 from dfwtrace.tasks.planning import Workload, free_memory, size_text
 from dfwtrace.validation import check_count, check_positive
@@ -112,7 +112,8 @@ def fit(
     require(test is None or test.exists(), f"{test} is not there.")
     columns: Given = {"target": target, "features": features, "weight": weight}
     learn = partial(fitted, output=output, verbose=verbose)
-    scored: dict[str, tuple[Matrix, Array]] = {}
+    learned: Given = {}
+    tested: tuple[Matrix, Array] | None = None
     with ExitStack() as stack:
         if local:
             rows = stack.enter_context(rows_of.training_rows(Path(train), columns, dtype, spill))
@@ -121,10 +122,10 @@ def fit(
             names = (rows.feature_names, rows.X.shape[1], target, rows.target_names)
             wanted = rows_of.Wanted(*names, array, rows.first_index)
             kind, y = rows_of.judge(rows.y, task, rows.target_names)
-            scored["training"] = rows.X, y
+            learned = {"X": rows.X, "y": y, "sample_weight": rows.weight}
             if test is not None:  # what is wrong with it should be known before the fit
                 labels = y[:1] if kind == "classification" else None
-                scored["test"] = rows_of.scoring_rows(test, wanted, labels, y[:1].size)
+                tested = rows_of.scoring_rows(test, wanted, labels, y[:1].size)
             model = learn(kind, (rows.X, y, rows.weight), given)
         else:
             read = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
@@ -136,27 +137,26 @@ def fit(
         if result.status == "interrupted":
             raise KeyboardInterrupt
         if test is not None and not local:
-            scored["test"] = rows_of.scoring_rows(test, wanted, *models.kind_of(model))
-        scores = {name: score(model, wanted, *pair) for name, pair in scored.items()}
+            tested = rows_of.scoring_rows(test, wanted, *models.kind_of(model))
+        place, work = "local" if local else f"spark {master or ''}".strip(), result.plan.workload
+        ran = f"{place}, {counted(work.n_jobs, 'processor')} at most"
+        page = Report.of_estimator(
+            model,
+            **learned,
+            test=tested,
+            file=Path(train).name,
+            feature_names=wanted.feature_names,
+            target_names=wanted.target_names,
+            engine=place,
+            source=source,
+            where=[("Solver", "this process"), (counted(work.n_shards, "shard"), ran)],
+        )
+    scores, tol = page.evaluations, given["tol"]
     if test is not None and (warning := scores["test"].warning):
         output.warn(f"{test.name}: {warning}")
-    tol, of = given["tol"], "training" if test is None else "test"
-    found, work = scores.get(of, Scores({}, [])), result.plan.workload
-    place = "local" if local else f"spark {master or ''}".strip()
-    ran = f"{place}, {counted(work.n_jobs, 'processor')} at most"
-    page = models.report_of(
-        model,
-        solver=solver,
-        tol=tol,
-        engine=place,
-        source=source,
-        path=model.path_ if "radii" in given else result.search,
-        where=[("Solver", "this process"), (counted(work.n_shards, "shard"), ran)],
-        scores={f"{of} {name}": value for name, value in found.values.items()},
-        worst=found.worst,
-    )
     facts = models.facts_of(model, page) | {"seconds": seconds, "model": out, "report": report}
-    facts["scores"] = {name: by_key(found.values) for name, found in scores.items()}
+    facts["scores"] = by_key({name: by_key(found.scores) for name, found in scores.items()})
+    facts["baseline"] = by_key({name: by_key(found.baseline) for name, found in scores.items()})
     chosen = number(model.radius_)
     if page.path is not None:
         chosen += f", the best of {len(page.path.radii)}"
@@ -167,10 +167,12 @@ def fit(
         reach += "." if standardize else ", or set --standardize."
         output.warn(f"{result.message} The tolerance of {tol:g} was not reached: {reach}")
     if report is not None:
-        write_report(report, page)
+        write_report(report, replace(page, warnings=output.warnings))
     shown = {"result": result.message, "radius": chosen}
     shown |= {name: facts[name] for name in _SHOWN}
-    shown |= {name: shown_scores(found.values) for name, found in scores.items()}
+    shown |= {name: shown_scores(found.scores) for name, found in scores.items()}
+    if base := scores.get("test", scores.get("training")):
+        shown["baseline"] = shown_scores(base.baseline)
     output.say(ui.facts_table(shown | {"model": out, "report": report}))
     output.finish(facts, ui.SHORT if short else ui.DONE)
 

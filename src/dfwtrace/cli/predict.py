@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import sys
-import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TextIO
+from typing import Annotated, TextIO, TypeVar
 
 import numpy as np
 from typer import Argument, Option
@@ -19,19 +18,20 @@ from dfwtrace.cli import output as ui
 from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
 from dfwtrace.data.files import read_features
-from dfwtrace.data.table import whole_as_integers
 from dfwtrace.estimators.saving import load, save
+from dfwtrace.evaluation import evaluate as score
+from dfwtrace.evaluation import shown
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.files.checkpoint import checkpoint_errors, read_checkpoint
 from dfwtrace.files.container import peek, read_container
-from dfwtrace.report import MOST_WORST, Report, TaskName, Worst, counted, number
+from dfwtrace.report import Report, TaskName
 
+T = TypeVar("T")
 Model = Annotated[Path, Argument(metavar="MODEL", help="A file that `dfwtrace fit` wrote.")]
 
-_TOP = 5
+_WORST = 50  # classes or targets for programs, at most
 _OF_RESULT = ("status", "message", "objective", "objective_at_zero", "gap", "relative_gap")
 _FORMATS = (".csv", ".npy", ".parquet")
-_UNKNOWN = "the model does not know the labels of {}, such as {!r}: wrong, and not in the log loss."
 # What makes a spreadsheet take a cell for a formula, also in full width.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -83,19 +83,22 @@ def predict(
 def evaluate(
     model: Model, data: Data, target: Target = None, json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Score a model: accuracy and log loss, or R² and RMSE."""
+    """Score a model beside a baseline: accuracy and log loss, or R² and RMSE."""
     output, (estimator, wanted) = Output(json, quiet), load_model(model)
     X, y = scoring_rows(data, wanted, *kind_of(estimator), target)
     with ui.refusing():
-        found = score(estimator, wanted, X, y)
+        found = score(estimator, X, y, target_names=wanted.target_names)
     output.warn(found.warning)
-    task, worst = task_of(estimator), [entry._asdict() for entry in found.worst[:MOST_WORST]]
+    task, worst = task_of(estimator), found.parts[:_WORST]
     error, unit = ("RMSE {:.4g}", 1.0) if task == "regression" else ("{:.3g} % wrong", 100.0)
-    listed = [f"{w.name} ({error.format(unit * w.error)})" for w in found.worst[:3] if w.error]
-    shown = {"rows": f"{len(y):,}", **shown_scores(found.values)}
-    output.say(ui.facts_table(shown | {"worst": listed if len(worst) > 1 else None}))
-    scores = by_key(found.values)
-    output.finish({"rows": len(y), "task": task, "scores": scores, "worst": worst})
+    listed = [f"{w.name} ({error.format(unit * w.error)})" for w in worst[:3] if w.error]
+    base = shown_scores(found.baseline)
+    values = {k: f"{v} (baseline {base[k]})" for k, v in shown_scores(found.scores).items()}
+    said = {"rows": f"{len(y):,}", **values, "worst": listed if len(worst) > 1 else None}
+    output.say(ui.facts_table(said))
+    scores = {"scores": by_key(found.scores), "baseline": by_key(found.baseline)}
+    parts = [{k: v for k, v in part._asdict().items() if v == v} for part in worst]
+    output.finish({"rows": len(y), "task": task, **scores, "worst": parts})
 
 
 def inspect(
@@ -122,7 +125,7 @@ def inspect(
         W, usual = estimator.low_rank_, type(estimator)().get_params(deep=False)
         given, classes = estimator.get_params(deep=False), kind_of(estimator)[0]
         with ui.refusing():  # a history may hold anything
-            found = facts_of(estimator, report_of(estimator, tol=given.get("tol")))
+            found = facts_of(estimator, Report.of_estimator(estimator, solver=""))
         # The norm that the radius bounds, also where the features were standardised.
         found |= {"shape": list(W.shape), "trace_norm": float(W.s.sum()), **wanted._asdict()}
         found["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
@@ -138,12 +141,6 @@ def inspect(
 def task_of(estimator: Estimator) -> TaskName:
     """Return what an estimator is for."""
     return "classification" if "classes_" in vars(estimator) else "regression"
-
-
-def report_of(estimator: Estimator, **facts: Any) -> Report:
-    """Return the report of a fitted estimator."""
-    task, radius = task_of(estimator), float(estimator.radius_)
-    return Report.of_result(estimator.result_, task=task, radius=radius, **facts)
 
 
 def facts_of(estimator: Estimator, report: Report) -> Given:
@@ -176,21 +173,12 @@ def load_model(path: Path) -> tuple[Estimator, Wanted]:
     return estimator, Wanted(None if names is None else names.tolist(), d, **of_file)
 
 
-class Scores(NamedTuple):
-    """Scores by their names, the classes or targets with the largest errors, and a warning."""
-
-    values: dict[str, float]
-    worst: list[Worst]
-    warning: str | None = None
-
-
-def shown_scores(values: dict[str, float]) -> dict[str, str]:
+def shown_scores(values: Mapping[str, float]) -> dict[str, str]:
     """Return scores for people, shares as percentages."""
-    shares = {name: f"{100 * value:.1f} %" for name, value in values.items() if "accuracy" in name}
-    return {name: number(value) for name, value in values.items()} | shares
+    return {name: shown(name, value) for name, value in values.items()}
 
 
-def by_key(values: dict[str, float]) -> dict[str, float]:
+def by_key(values: Mapping[str, T]) -> dict[str, T]:
     """Return scores under names for programs."""
     keys = str.maketrans({"²": "2", "-": "_", " ": "_"})
     return {name.translate(keys).lower(): value for name, value in values.items()}
@@ -199,51 +187,6 @@ def by_key(values: dict[str, float]) -> dict[str, float]:
 def kind_of(estimator: Estimator) -> tuple[Array | None, int]:
     """Return the classes of an estimator, if it has any, and the number of columns of W."""
     return vars(estimator).get("classes_"), estimator.low_rank_.shape[1]
-
-
-def score(estimator: Estimator, wanted: Wanted, X: Matrix, y: Array) -> Scores:
-    """Return accuracy and log loss of a classifier, R² and RMSE of a regressor."""
-    classes, width = kind_of(estimator)
-    if classes is not None:
-        return _score_classes(estimator, X, y)
-    from sklearn.metrics import r2_score, root_mean_squared_error  # only here: it takes a second
-
-    pair = y.reshape(len(y), -1).astype(np.float64), estimator.predict(X).reshape(-1, width)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # R² of a single row is not a number, which says it all
-        r2 = np.atleast_1d(r2_score(*pair, multioutput="raw_values"))
-    errors = np.atleast_1d(root_mean_squared_error(*pair, multioutput="raw_values"))
-    values = {"R²": float(r2.mean()), "RMSE": float(np.sqrt(np.mean(errors**2)))}
-    if width > 1:
-        values["lowest R²"] = float(r2.min())
-    names = wanted.target_names or [f"target {j}" for j in range(width)]
-    order = np.argsort(-errors, kind="stable")
-    return Scores(values, [Worst(names[j], len(y), float(errors[j])) for j in order])
-
-
-def _score_classes(estimator: Estimator, X: Matrix, y: Array) -> Scores:
-    def mean(of: Array) -> float:
-        return float(of.mean()) if of.size else math.nan
-
-    classes, logs = estimator.classes_, estimator.predict_log_proba(X)
-    labels = y.astype(str) if classes.dtype.kind in "OUS" else whole_as_integers(y)
-    place = {label: i for i, label in enumerate(classes.tolist())}
-    own = np.array([place.get(label, -1) for label in labels.ravel().tolist()], dtype=np.int64)
-    known, right, of_own = own >= 0, logs.argmax(axis=1) == own, logs[np.arange(len(own)), own]
-    present, counts = np.unique(own[known], return_counts=True)
-    recalls = np.bincount(own[right], minlength=len(classes))[present] / counts
-    values = {"accuracy": mean(right)}
-    if len(classes) > _TOP:
-        in_top = (logs > of_own[:, None]).sum(axis=1) < _TOP
-        values["top-5 accuracy"] = mean(known & in_top)
-    values |= {"balanced accuracy": mean(recalls), "log loss": -mean(of_own[known])}
-    order = np.argsort(recalls, kind="stable")
-    ranked = zip(classes[present[order]], counts[order], recalls[order], strict=True)
-    worst = [Worst(str(name), int(rows), 1.0 - float(recall)) for name, rows, recall in ranked]
-    if known.all():
-        return Scores(values, worst)
-    unknown = counted(int((~known).sum()), "row"), str(y[int(np.argmin(known))])
-    return Scores(values, worst, _UNKNOWN.format(*unknown))
 
 
 def _predictions(
