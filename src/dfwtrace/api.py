@@ -212,7 +212,7 @@ def _find_radius(
     """The radius with the least loss on rows left out, a W near its solution, and what was tried.
 
     Fits of ten epochs are enough to tell the radii apart; shorter ones are not, since a W on its
-    way to a radius that is too large passes by good ones (docs/estimators.md has measurements).
+    way to a radius that is too large passes by good ones.
     """
     method, criteria = resolve("accelerated"), StoppingCriteria(_EPOCHS, _TOL, max_time)
 

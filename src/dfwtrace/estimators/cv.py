@@ -78,6 +78,8 @@ class CrossValidated(TraceNormEstimator):
         try:
             found = path(self._task(), X, y, **data)
         except Interrupted as ended:
+            for name in ("path_", "validation_", "radii_", "scores_"):  # of a fit before
+                self.__dict__.pop(name, None)
             return ended.result
         assert found.validation is not None  # because of the folds
         self.path_, self.validation_, self.radii_ = found, found.validation, found.radii
