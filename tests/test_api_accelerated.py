@@ -249,8 +249,8 @@ def test_float32_says_what_it_has_reached(name: str, form: str) -> None:
 def test_warm_starts_end_at_the_same_optimum(name: str, form: str) -> None:
     case = small_case(name, 2, 2.0)
     d, m = (
-        dt.plan(case.task, case.X, case.y, solver="dfw").workload.d,
-        dt.plan(case.task, case.X, case.y, solver="dfw").workload.m,
+        dt.plan(case.task, case.X, case.y).workload.d,
+        dt.plan(case.task, case.X, case.y).workload.m,
     )
     U, s, Vt = np.linalg.svd(np.random.default_rng(1).standard_normal((d, m)), full_matrices=False)
     for share in (0.5, 1.0):  # of full rank, inside and on the boundary
