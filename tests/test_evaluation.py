@@ -330,6 +330,16 @@ def test_weights_of_two_classes_and_of_targets(regressions: tuple[Any, Any]) -> 
     assert [feature for feature, _ in found[1].features] == [f"feature {j}" for j in order]
 
 
+def test_a_standardised_fit_knows_the_scales_of_its_features(rows: tuple[Any, ...]) -> None:
+    X, y, *_ = rows
+    model = dt.TraceNormClassifier(5.0, tol=1e-3, standardize=True).fit(X, y)
+    for known, again in zip(largest_weights(model, X), largest_weights(model), strict=True):
+        assert [name for name, _ in known.features] == [name for name, _ in again.features]
+        weights = [weight for _, weight in known.features]
+        assert weights == pytest.approx([weight for _, weight in again.features])
+    assert Report.of_estimator(model).scaled
+
+
 def test_large_matrices_stay_factors() -> None:
     """A dense one would take 3 TiB."""
     d, m, rng = 2_000_000, 200_000, np.random.default_rng(0)
