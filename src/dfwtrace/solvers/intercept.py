@@ -28,8 +28,8 @@ _SHARE_OF_ROUNDING, _SHARE_OF_OBJECTIVE = 1e-3, 1e-14
 # anywhere: b stays where it would change F by less than this, relative to the rows.
 _NOTHING = 1e-13
 _FLATTEST = 1e-6  # smallest ratio of the columns' curvatures that L-BFGS begins with
-# A gradient whose sum is below this share of its size, or rounding, has none along (1, …, 1): F does
-# not feel it.
+# A gradient whose sum is below this share of its size, or rounding, has none along (1, …, 1): F
+# does not feel it.
 _BALANCED = 1e-9
 
 

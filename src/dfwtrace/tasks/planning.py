@@ -128,11 +128,12 @@ def estimates(w: Workload) -> dict[str, Estimate]:
     }
 
 
-def _rank(w: Workload) -> int:
-    """Columns of W's factors, about, which only a run can know."""
+def _rank(w: Workload, at_most: bool = False) -> int:
+    """Columns of W's factors, on average or at the most, about; only a run can know."""
     narrow = min(w.d, w.m)
     if w.columns > 1:  # far from the optimum, a loss such as the multinomial has more of them
-        return min(w.columns + (0 if w.quadratic else narrow // 8), narrow)
+        more = 0 if w.quadratic else narrow // (4 if at_most else 8)
+        return min(w.columns + more, narrow)
     # Frank-Wolfe adds one an epoch, and compresses them after every hundred.
     return min(w.epochs, 100) + (min(w.epochs - 100, narrow) if w.epochs > 100 else 0)
 
@@ -189,7 +190,7 @@ def _seconds(w: Workload) -> dict[str, tuple[float, float]]:
     shift = w.intercept * (shifts * (loss + a_round) + (shifts + 1.0) * (column_sums + a_round))
     spare = min(_SPARE, p)
     if blocks:  # L-BFGS, and what an exploration makes orthonormal
-        pairs = _pairs(w)
+        pairs = _pairs(w, rank)
         master = factors * ((8.0 * pairs + 30.0) / _BANDWIDTH + 20.0 * large / _FRESH)
         master += _EXPLORATIONS * _QR_SECONDS * (w.d + w.m) * (rank + spare) ** 2
         rounds = 2.0 * _EVALUATIONS + 2.0 * _EXPLORATIONS
@@ -260,14 +261,14 @@ def _seconds(w: Workload) -> dict[str, tuple[float, float]]:
     return costs
 
 
-def _pairs(w: Workload) -> int:
+def _pairs(w: Workload, rank: int) -> int:
     """Pairs of changes that L-BFGS keeps, as `solvers.factor_steps.LBFGS` decides."""
-    return min(w.epochs, 20, max(3, (1 << 28) // (16 * (w.d + w.m) * max(1, _rank(w)))))
+    return min(w.epochs, 20, max(3, (1 << 28) // (16 * (w.d + w.m) * max(1, rank))))
 
 
 def _memory(w: Workload) -> dict[str, float]:
     """Bytes at the peak of each representation, beyond the data as they were given."""
-    rank, jobs = _rank(w), min(w.n_jobs, w.n_shards)
+    rank, jobs = _rank(w, at_most=True), min(w.n_jobs, w.n_shards)
     features = float(w.stored * w.itemsize) + (4.0 * w.stored if w.sparse else 0.0)
     gradient, factors = 8.0 * w.d * w.m, 8.0 * (w.d + w.m) * rank
     # Sums along a tree hold one part for each of its levels, and what threads work on.
@@ -275,7 +276,7 @@ def _memory(w: Workload) -> dict[str, float]:
     p = min(w.d, w.m)
     if w.columns > 1:
         wider = 8.0 * (w.d + w.m) * (rank + min(_SPARE, p - rank))
-        solver = factors * (10.0 + 2.0 * _pairs(w)) + 4.0 * wider
+        solver = factors * (10.0 + 2.0 * _pairs(w, rank)) + 4.0 * wider
         replies = factors
     else:
         room = 0
