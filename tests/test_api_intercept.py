@@ -378,7 +378,7 @@ def test_the_rounds_of_an_intercept_are_counted(name: str, form: str, data: dict
         for method in ("shift", "balance", "first_moments", "stats")
     }
     assert {made["numbers_sent"] for made in of["shift"]} == {3 * m}
-    assert {made["numbers_sent"] for made in of["balance"]} == {3 * (3 + m)}
+    assert {made["numbers_sent"] for made in of["balance"]} == {3 * (3 + 2 * m)}
     assert not any(made["oracle"] for made in of["shift"] + of["balance"])
     assert len(of["first_moments"]) == 1
     assert of["first_moments"][0]["epoch"] == 0

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dfwtrace._typing import Data, FloatArray
-from dfwtrace.data.shards import ArrayRows, Facts, Folds
+from dfwtrace.data.shards import ArrayRows, Facts, Folds, copied_bytes, is_far
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame, single_threaded_blas
 from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
@@ -239,6 +239,8 @@ def plan(
     *,
     features: str | Sequence[str] | None = None,
     label: str | Sequence[str] | None = None,
+    sample_weight: Data = None,
+    fit_intercept: bool = False,
     solver: str = "accelerated",
     lmo: str | LMO | None = None,
     max_iter: int | None = None,
@@ -246,6 +248,9 @@ def plan(
     engine: Engine | None = None,
 ) -> Plan:
     """Choose the representation that `solve` would, and estimate memory and time of all of them.
+
+    The time is that of a run that makes all `max_iter` epochs; most end sooner. The memory is what
+    the run adds at its peak to the data as they are given, with what it has to copy of them.
 
     Parameters
     ----------
@@ -255,6 +260,10 @@ def plan(
         Features and targets.
     features, label : str or list of str, optional
         Columns of a DataFrame.
+    sample_weight : array of shape (n,), or str, optional
+        What each row counts.
+    fit_intercept : bool, default=False
+        Add an unconstrained b ∈ Rᵐ to every row of scores.
     solver : {"accelerated", "dfw"}, default="accelerated"
         The solver, whose cost is estimated.
     lmo : str or object, optional
@@ -280,9 +289,9 @@ def plan(
     """
     task = as_task(task)
     method = resolve(solver, lmo, None, task.log_factor)
-    data = X, y, features, label, None
+    data = X, y, features, label, sample_weight
     max_iter = _check_max_iter(max_iter, method)
-    return _problem(task, data, method, max_iter, representation, engine).plan
+    return _problem(task, data, method, max_iter, representation, engine, fit_intercept).plan
 
 
 @renamed(**_FORMER, folds="cv")
@@ -428,6 +437,9 @@ def _problem(
     sizes = facts.n_rows, *facts.shape, facts.stored, facts.sparse, int(facts.dtype.itemsize)
     effort = epochs, *solver.effort(epochs)
     workload = Workload(*sizes, *effort, engine.n_shards, engine.n_jobs, solver.columns)
+    if isinstance(rows, ArrayRows):
+        far = bool(fit_intercept) and is_far(rows.X)
+        workload = replace(workload, copied=copied_bytes(rows, data[:2]), far=far)
     free = free_memory() if isinstance(engine, LocalEngine) else None  # a cluster's is not known
     form, plan = task.plan(workload, representation, free, bool(fit_intercept))
     _log.info("representation %s", plan)

@@ -85,7 +85,10 @@ def as_floating(X: Matrix) -> Matrix:
     """Float32 and float64 as they come; half precision as float32, everything else as float64."""
     if X.dtype in (np.float32, np.float64) and X.dtype.isnative:
         return X
-    return X.astype(np.float32 if X.dtype == np.float16 else np.float64)
+    dtype = np.float32 if X.dtype == np.float16 else np.float64
+    if sp.issparse(X):  # its `astype` would copy the column numbers too
+        return type(X)((X.data.astype(dtype), X.indices, X.indptr), shape=X.shape)
+    return X.astype(dtype, order="C")  # as the shards hold it: one copy, not two
 
 
 def check_positive(name: str, value: object, or_zero: bool = False) -> float:

@@ -206,7 +206,7 @@ def test_blocks_cost_more_than_a_vector_and_less_than_their_vectors_apart(name: 
     wider = estimates(replace(BLOCKS, columns=64))[name]
     if name != "factored":  # whose rank follows from the columns, not from the epochs
         assert one.epoch <= block.epoch
-        assert (one.memory, one.setup) == (block.memory, block.setup)
+        assert one.memory <= block.memory
         assert (
             block.epoch < estimates(replace(BLOCKS, columns=1, products=2.0 * 16))[name].epoch * 16
         )

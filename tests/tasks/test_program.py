@@ -145,7 +145,7 @@ def test_an_empty_shard_answers_zero_without_the_task() -> None:
         (program.rmatvec(held, np.ones((4, 2))), (3, 2)),
         (program.gradient(held), (4, 3)),
         (program.report(held), (2,)),
-        (program.balance(held), (6,)),
+        (program.balance(held), (9,)),
         (program.linesearch(held, *ATOM, 0.5), (2,)),
         (program.curvature_product(held, np.ones((4, 2))), (4, 2)),
         (program.local_pair(held, 0), (7,)),
@@ -358,7 +358,9 @@ def test_shifting_equals_building_at_the_intercept(
     else:
         R = weights[:, None] * (S + b - y)
         value = 0.5 * float(np.vdot(S + b - y, R))
-    expected = np.concatenate([[value, np.vdot(S, R), weights.sum()], R.sum(axis=0)])
+    squares = np.full(3, weights.sum()) if task.loss.quadratic else (R**2).sum(axis=0)
+    sums = R.sum(axis=0), squares
+    expected = np.concatenate([[value, np.vdot(S, R), weights.sum()], *sums])
     V, U = rng.standard_normal((3, 2)), rng.standard_normal((4, 2))
     for held in (built, moved):
         np.testing.assert_allclose(program.balance(held), expected, atol=1e-12)

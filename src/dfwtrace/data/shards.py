@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -68,6 +68,21 @@ class ArrayRows:
         targets = None if y is None else np.dtype((y.dtype, y.shape[1:]))
         facts = Facts(int(X.shape[0]), int(X.shape[1]), stored, sparse, X.dtype, shape, targets)
         return cls(X, y, facts)
+
+
+def copied_bytes(rows: ArrayRows, given: Sequence[object]) -> int:
+    """Bytes of the rows' arrays that are not those of the data as they were given."""
+    before = [part for one in given for part in _parts(one)]
+    now = [*_parts(rows.X), *_parts(rows.y)]
+    return sum(a.nbytes for a in now if not any(np.may_share_memory(a, b) for b in before))
+
+
+def _parts(data: object) -> list[Array]:
+    """The arrays that a matrix is made of."""
+    if sp.issparse(data):
+        names = ("data", "indices", "indptr", "row", "col")
+        return [vars(data)[name] for name in names if name in vars(data)]
+    return [data] if isinstance(data, np.ndarray) else []
 
 
 @dataclass(frozen=True)
@@ -211,21 +226,35 @@ def centred_if_far(
     """
     if centre is None or not X.shape[0]:
         return X, centre
-    some = slice_rows(X, 0, min(X.shape[0], ROWS_IN_BLOCK))
-    values = (some.data if sp.issparse(X) else some).astype(np.float64, copy=False)
-    sums, far = np.asarray(some.sum(axis=0, dtype=np.float64)), some.shape[0] * (centre @ centre)
-    spread = float(np.vdot(values, values)) - 2.0 * float(centre @ sums) + far
-    if scale is not None:
-        far, spread = float(np.sum((centre / scale) ** 2)), float(scale.size)
-    if far <= _FAR**2 * spread:
+    if scale is None:
+        far = is_far(X, centre)
+    else:
+        far = float(np.sum((centre / scale) ** 2)) > _FAR**2 * scale.size
+    if not far:
         return X, centre
     if not sp.issparse(X):
         copy = np.empty_like(X, subok=False)
         return np.subtract(X, centre, out=copy, casting="same_kind"), None
     # Columns that are mostly zero are not far from it.
+    some = _first_rows(X)
     stored = np.bincount(some.indices, minlength=X.shape[1])
     moved = np.where(2 * stored > some.shape[0], centre, 0.0)
     return subtracted(X, moved).astype(X.dtype), centre - moved
+
+
+def is_far(X: Matrix, centre: FloatArray | None = None) -> bool:
+    """Whether the centre of the rows is many times as far from 0 as the first of them from it."""
+    some = _first_rows(X)
+    values = (some.data if sp.issparse(some) else some).astype(np.float64, copy=False)
+    sums = np.asarray(some.sum(axis=0, dtype=np.float64))
+    centre = sums / some.shape[0] if centre is None else centre
+    far = some.shape[0] * (centre @ centre)
+    spread = float(np.vdot(values, values)) - 2.0 * float(centre @ sums) + far
+    return bool(far > _FAR**2 * spread)
+
+
+def _first_rows(X: Matrix) -> Matrix:
+    return slice_rows(X, 0, min(X.shape[0], ROWS_IN_BLOCK))
 
 
 class RowBlock(NamedTuple):

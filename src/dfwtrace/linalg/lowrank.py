@@ -254,10 +254,9 @@ class _Columns:
 
     def __init__(self, U: Array, weights: FloatArray, V: Array, capacity: int) -> None:
         self.used = weights.size
-        self.U = np.empty((U.shape[0], capacity), dtype=U.dtype, order="F")
-        self.V = np.empty((V.shape[0], capacity), dtype=V.dtype, order="F")
         self.weights = np.empty(capacity)
-        self.U[:, : self.used], self.V[:, : self.used], self.weights[: self.used] = U, V, weights
+        self.weights[: self.used] = weights
+        self.U, self.V = _with_room(U, capacity), _with_room(V, capacity)
 
     def append(self, after: int, u: Array, weight: float, v: Array) -> _Columns:
         """Put a column behind the first `after` ones, in place if no other iterate has done so."""
@@ -268,6 +267,15 @@ class _Columns:
         columns.U[:, after], columns.V[:, after], columns.weights[after] = u, v, weight
         columns.used = after + 1
         return columns
+
+
+def _with_room(columns: Array, capacity: int) -> Array:
+    """The columns, one behind the other in memory, with room for more."""
+    if capacity == columns.shape[1] and columns.flags.f_contiguous and not columns.flags.writeable:
+        return columns  # those of another matrix, which never change
+    room = np.empty((columns.shape[0], capacity), dtype=columns.dtype, order="F")
+    room[:, : columns.shape[1]] = columns
+    return room
 
 
 def _floating(factor: ArrayLike) -> Array:

@@ -28,7 +28,9 @@ _SHARE_OF_ROUNDING, _SHARE_OF_OBJECTIVE = 1e-3, 1e-14
 # anywhere: b stays where it would change F by less than this, relative to the rows.
 _NOTHING = 1e-13
 _FEW_DIGITS = 1e-9  # the precision of float32 is above this one
-# A gradient whose sum is below this share of its size has none along (1, …, 1): F does not feel it.
+_FLATTEST = 1e-6  # smallest ratio of the columns' curvatures that L-BFGS begins with
+# A gradient whose sum is below this share of its size, or rounding, has none along (1, …, 1): F
+# does not feel it.
 _BALANCED = 1e-9
 
 
@@ -41,6 +43,7 @@ class Intercept:
         self.centre = centre.x  # the mean of the rows, which X is centred at: b hardly moves with W
         self._memory = LBFGS(centre.y.size)
         self._gradient, self._weight = np.zeros(centre.y.size), 0.0
+        self._curvature = np.ones(centre.y.size)  # of each column, relative to the others
         self.b: FloatArray = np.zeros(centre.y.size)
         self.b_at_zero: FloatArray | None = self.b  # of W = 0
         self.before = np.nan  # F before b was last settled
@@ -49,12 +52,13 @@ class Intercept:
     def memory(self) -> Memory:
         numbers = (self.objective, self.inner, self._weight)
         changes = self._memory.memory()
-        known = {"b": self.b, "b_at_zero": self.b_at_zero, "gradient": self._gradient}
-        return {**known, "numbers": numbers, "changes": changes}
+        vectors = {"b": self.b, "b_at_zero": self.b_at_zero, "gradient": self._gradient}
+        vectors |= {"curvature": self._curvature}
+        return vectors | {"numbers": numbers, "changes": changes}
 
     def restore(self, memory: Memory) -> None:
         self.b, self._gradient = memory["b"], memory["gradient"]
-        self.b_at_zero = memory.get("b_at_zero")
+        self.b_at_zero, self._curvature = memory["b_at_zero"], memory["curvature"]
         self.objective, self.inner, self._weight = memory["numbers"]
         self._memory.restore(memory["changes"])
 
@@ -91,11 +95,12 @@ class Intercept:
     def _direction(self) -> FloatArray:
         """That of L-BFGS, without what F does not feel, where its steps go anywhere; or -∇F."""
         g = self._gradient
-        direction = self._memory.direction(g)
+        direction = self._memory.direction(g, lambda q: q / self._curvature)
         if direction is not None:
             felt = np.abs(g) > _NOTHING * self._weight
             direction = np.where(felt, direction, 0.0)
-            if felt.any() and abs(g.sum()) <= _BALANCED * np.abs(g).sum():
+            rounding = max(_BALANCED * np.abs(g).sum(), self._precision * self._weight)
+            if felt.any() and abs(g.sum()) <= rounding:
                 direction[felt] -= direction[felt].mean()
             if float(direction @ g) < 0.0:
                 return direction
@@ -132,4 +137,6 @@ class Intercept:
     def _evaluate(self) -> None:
         reply = require_finite(self._workers.sum("balance"), "the objective or its gradient")
         self.objective, self.inner, self._weight = (float(number) for number in reply[:3])
-        self._gradient = reply[3:]
+        self._gradient, curvature = np.split(reply[3:], 2)
+        # F is flat along the columns of rare classes, by orders of magnitude.
+        self._curvature = np.maximum(curvature, _FLATTEST * curvature.max() or 1.0)

@@ -105,8 +105,11 @@ class ShardProgram:
         return np.concatenate([[value, inner], right.ravel(), left.ravel()])
 
     def balance(self, held: ShardState) -> FloatArray:
-        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1]: the last is the gradient in the intercept."""
-        return self._ask(held, "balance", self.task.balance, (3 + self.shape[1],))
+        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1, c]: gradient in the intercept, and its curvature, about.
+
+        Only the ratios of the curvatures c of the columns matter.
+        """
+        return self._ask(held, "balance", self.task.balance, (3 + 2 * self.shape[1],))
 
     def linesearch(
         self, held: ShardState, scale: float, u: Array, v: Array, gamma: float

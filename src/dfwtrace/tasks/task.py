@@ -238,7 +238,8 @@ class Representation(Task[State]):
         weights, total = self.row_weights(shard), np.zeros(shard.X.shape[1])
         for start in range(0, shard.n_rows, ROWS_IN_BLOCK):
             stop = min(start + ROWS_IN_BLOCK, shard.n_rows)
-            total += slice_rows(shard.X, start, stop).T.astype(np.float64) @ weights[start:stop]
+            block = slice_rows(shard.X, start, stop).T.astype(np.float64, copy=False)
+            total += block @ weights[start:stop]
         return np.append(total, weights.sum())
 
     def deviations(self, shard: Shard, centre: FloatArray) -> FloatArray:
@@ -271,6 +272,17 @@ class Representation(Task[State]):
         if weights.size:
             images = images * (weights if images.ndim == 1 else weights[:, None])
         return np.asarray(self.smoothness * state.X.transpose_times(images))
+
+    def _column_sums(self, R: Array) -> FloatArray:
+        """Σ R over rows, and Σ R², which for a likelihood is about the curvature in b."""
+        return np.stack([R.sum(axis=0, dtype=np.float64), np.einsum("ij,ij->j", R, R)])
+
+    def _balance(self, state: Any, value: float, inner: float, sums: FloatArray) -> FloatArray:
+        weights = state.weights
+        weight = weights.sum(dtype=np.float64) if weights.size else state.X.shape[0]
+        if self.quadratic:  # it curves alike in every column
+            sums[1] = weight
+        return np.concatenate([[value, inner, weight], sums.ravel()])
 
 
 def join_weights(weights: Array, y: Array) -> FloatArray:

@@ -41,7 +41,7 @@ class ScoresState:
     b: Array  # the intercept, which is added to every row of scores
     value: float = 0.0
     inner: float = 0.0
-    grad: FloatArray | None = None
+    grad: FloatArray | None = None  # in the form `dense`, once it was asked for
     tangent: FloatArray | None = None  # until the first update
     _image: tuple[Array, Array] | None = None
 
@@ -92,10 +92,11 @@ class ImplicitTask(Representation[ScoresState]):
             if b is None:  # else it is about to change
                 products += block.transpose_times(R @ right)
                 transposed += R.T @ XU
-        s.tangent, s._image = None, (W.U.copy(), images)
+        s.tangent, s._image = None, (W.U, images)
         if b is None:
             s.tangent = np.concatenate([[s.value, s.inner], products.ravel(), transposed.ravel()])
-        return self._residual_is_new(s)
+        s.grad = None
+        return s
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
         state.b = _cast(b, state)
@@ -103,11 +104,10 @@ class ImplicitTask(Representation[ScoresState]):
         return self._advance(state, 1.0, still, across)
 
     def balance(self, state: ScoresState) -> FloatArray:
-        (n, m), weights = state.S.shape, state.weights
-        weight, total = weights.sum(dtype=np.float64) if weights.size else n, np.zeros(m)
+        sums = np.zeros((2, state.S.shape[1]))
         for block in state.X:
-            total += state.R[block.rows].sum(axis=0, dtype=np.float64)
-        return np.concatenate([[state.value, state.inner, weight], total])
+            sums += self._column_sums(state.R[block.rows])
+        return self._balance(state, state.value, state.inner, sums)
 
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
@@ -115,12 +115,8 @@ class ImplicitTask(Representation[ScoresState]):
         return self._advance(state, 1.0 - gamma, q, _cast(atom.v, state))
 
     def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
-        state.ahead, state.tangent = state.expected, None
+        state.ahead, state.tangent, state.grad = state.expected, None, None
         state.value, state.inner = self._pass(state, slice(None), decay, q, v)
-        return self._residual_is_new(state)
-
-    def _residual_is_new(self, state: ScoresState) -> ScoresState:
-        """The state after a pass, with what else belongs to it."""
         return state
 
     def _pass(
@@ -167,13 +163,14 @@ class ImplicitTask(Representation[ScoresState]):
 
 
 class DenseTask(ImplicitTask):
-    """The same scores, and the d×m gradient formed at every update: O(ndm), products O(dm)."""
+    """The same scores, and the d×m gradient once it is asked for: O(ndm), products O(dm)."""
 
-    matvec, rmatvec, gradient = Task.matvec, Task.rmatvec, Task.gradient  # from the state's `grad`
+    matvec, rmatvec = Task.matvec, Task.rmatvec  # from the gradient
 
-    def _residual_is_new(self, state: ScoresState) -> ScoresState:
-        state.grad = super().gradient(state)
-        return state
+    def gradient(self, state: ScoresState) -> FloatArray:
+        if state.grad is None:
+            state.grad = super().gradient(state)
+        return state.grad
 
 
 @dataclass
@@ -216,10 +213,9 @@ class FactoredTask(Representation[FactoredState]):
         return state
 
     def balance(self, state: FactoredState) -> FloatArray:
-        (n, m), weights = state.scores.shape, state.weights
-        weight = weights.sum(dtype=np.float64) if weights.size else n
-        total = self._sum(state, (m,), lambda block, R: R.sum(axis=0, dtype=np.float64))
-        return np.concatenate([[*self._values(state), weight], total])
+        shape = (2, state.scores.shape[1])
+        sums = self._sum(state, shape, lambda block, R: self._column_sums(R))
+        return self._balance(state, *self._values(state), sums)
 
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:
         V = V.astype(state.X.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -100,6 +101,8 @@ class ScoresTask:
                 f"representation must be one of {', '.join(forms)} or auto for this run of "
                 f"{self.name}, got {describe(asked)}."
             )
+        of_task = {"quadratic": self.loss.quadratic, "weighted": self.weighted}
+        workload = replace(workload, intercept=intercept, **of_task)
         plan = choose(forms, workload, asked, free_memory)
         return self.represent(plan.representation), plan
 
