@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import Path, Result
 from dfwtrace.solvers.problem import Problem
+from dfwtrace.solvers.runner import Runner
+from dfwtrace.solvers.solver import StoppingCriteria, resolve
 
 _log = logging.getLogger("dfwtrace")
 
@@ -26,6 +29,9 @@ _SMALLEST, _LARGEST = 0.1, 30.0
 # Radii beyond the ends of a grid, at most. Features of very different size may need very large
 # ones; below the smallest there is little but W = 0.
 _LARGER, _SMALLER = 20, 6
+# Of radius="auto": the epochs and tolerance of a fit, the ratio of neighbours, how many radii that
+# do worse end the search, and up to how many rows each fold is left out in turn.
+_EPOCHS, _TOL, _RATIO, _PATIENCE, _FEW_ROWS = 10, 1e-3, 3.0, 2, 1000
 
 
 class Grid(NamedTuple):
@@ -183,3 +189,41 @@ class Search:
         scores = np.array([trial.scores for trial in self.trials])
         by_fold = [list(fold) for fold in zip(*(t.results for t in self.trials), strict=True)]
         return Path(radii, results, losses, by_fold, None if self.score is None else scores)
+
+
+def in_order(found: Path, given: list[float]) -> Path:
+    """The path in the order in which the radii were given."""
+    order = np.argsort(np.argsort(given, kind="stable"), kind="stable")
+    losses, scores = found.validation, found.scores
+    return Path(
+        found.radii[order],
+        [found.results[k] for k in order],
+        None if losses is None else losses[order],
+        [[results[k] for k in order] for results in found.fold_results],
+        None if scores is None else scores[order],
+    )
+
+
+def find_radius(
+    problem: Problem, max_time: float | None, verbose: bool | int | None, began: float, seed: int
+) -> tuple[float, LowRankMatrix, Path]:
+    """The radius with the least loss on rows left out, a W near its solution, and what was tried.
+
+    Fits of ten epochs are enough to tell the radii apart; shorter ones are not, since a W on its
+    way to a radius that is too large passes by good ones.
+    """
+    method, criteria = resolve("accelerated"), StoppingCriteria(_EPOCHS, _TOL, max_time)
+
+    def run(problem: Problem, radius: float, W: LowRankMatrix, title: str) -> Result:
+        bar = {"verbose": verbose, "title": title}
+        return Runner(problem, method, criteria, began=began, **bar).run(radius, W, seed)  # type: ignore[arg-type]
+
+    n_rows, scale = problem.rows.facts.n_rows, problem.radius_scale()
+    folds = range(0 if n_rows < 2 else min(5, n_rows) if n_rows <= _FEW_ROWS else 1)
+    grid = Grid([scale], _RATIO, _PATIENCE) if 0.0 < scale < math.inf else Grid([1.0])
+    search = Search(problem, folds, run).over(grid)
+    problem.without(None)
+    found = search.path([])
+    if not found.fold_results:  # one row teaches nothing of the radius
+        return search.trials[0].radius, LowRankMatrix.zeros(problem.shape), found
+    return float(found.radii[found.best]), found.fold_results[0][found.best].W, found
