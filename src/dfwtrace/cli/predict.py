@@ -5,12 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-<<<<<<< HEAD
-from collections.abc import Mapping
-=======
-import warnings
-from collections.abc import Iterator
->>>>>>> ceeafa1 (Prepare the columns of ordinary files on the command line)
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeVar
 
@@ -23,11 +18,8 @@ from dfwtrace.cli import output as ui
 from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
 from dfwtrace.data.files import read_features
-<<<<<<< HEAD
-=======
 from dfwtrace.data.preparation import Preparation
-from dfwtrace.data.table import Table, whole_as_integers
->>>>>>> ceeafa1 (Prepare the columns of ordinary files on the command line)
+from dfwtrace.data.table import Table
 from dfwtrace.estimators.saving import load, save
 from dfwtrace.evaluation import evaluate as score
 from dfwtrace.evaluation import shown
