@@ -6,6 +6,9 @@ import contextlib
 import doctest
 import io
 import re
+import shlex
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +32,8 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _COMMAND = re.compile(r"^\$ dfwtrace (?P<line>.+)\n(?P<output>(?:(?!\$ |```).*\n)*)", re.MULTILINE)
+_CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PROMPT = re.compile(r"^\$ (?P<line>.+)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 _LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
 
@@ -164,6 +169,27 @@ def test_the_commands_of_the_readme_print_what_is_shown(
         assert done.exit_code == 0, done.output
         assert_alike(command["output"], done.stdout, command["line"])
     assert len(read(tmp_path / "predictions.csv").splitlines()) == 1501
+
+
+def test_the_first_fit_prints_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = read(ROOT / "docs" / "first-fit.md")
+    shutil.copytree(ROOT / "examples" / "customers", tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    commands = [prompt for block in _CONSOLE.findall(page) for prompt in _PROMPT.finditer(block)]
+    names = {"fit", "inspect", "predict", "evaluate"}
+    assert names <= {command["line"].split()[1] for command in commands}
+    for command in commands:
+        line, shown = command["line"], command["output"]
+        program, *words = shlex.split(line)
+        if program == "dfwtrace":
+            done = CliRunner().invoke(app, words)
+            assert done.exit_code == (2 if shown.startswith("Error: ") else 0), done.output
+            assert_alike(shown, done.output, line)
+        else:
+            assert program in ("cat", "head")
+            assert subprocess.check_output([program, *words], text=True) == shown
 
 
 def test_output_that_differs_is_noticed(tmp_path: Path) -> None:

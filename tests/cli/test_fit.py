@@ -58,7 +58,8 @@ def test_the_papers_solver_runs_through_its_epochs(train: Path, model: Path) -> 
 
 def test_without_a_radius_ten_are_tried(train: Path, model: Path) -> None:
     shown = done("fit", train, "-t", "species", "-o", model, "--cv", 2, "--tol", 0.01)
-    said = "Classification; cross-validating over 10 radii in 2 folds; --radius sets one."
+    said = "Classification into 3 classes; cross-validating over 10 radii in 2 folds; "
+    said += "--radius sets one."
     assert shown.stdout.splitlines()[1] == said
     assert shown.stderr == ""
     assert told("inspect", model)["estimator"] == "TraceNormClassifierCV"

@@ -119,7 +119,7 @@ def test_while_modules_are_imported(module: str, data: Path) -> None:
 def test_before_the_first_epoch_nothing_is_saved(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = "Classification with radius 50."
+    begun = "Classification into 16 classes with radius 50."
     words = ("fit", str(data), "--radius", "50", "--out", str(tmp_path / "none"))
     lines = said(begun, *words, monkeypatch=monkeypatch)
     assert lines[1:] == [begun, "Interrupted: nothing was saved."]

@@ -51,27 +51,27 @@ LATE = LONG.replace("\n299000,", "\nbad,")
         (LONG + "1,2\n", {"target": "t"}, ["Row #300002: Expected 3 columns, got 2"]),
         ("a,a\n1,2\n", {}, ["2 columns named 'a'"]),
         ("a, a\n1,2\n", {}, ["2 columns named 'a'"]),
-        ('a,b\n1,"2\n3,4\n', {}, ["column 'b'", "text ('2\\n3,4", "in row 1 "]),
+        ('a,b\n1,"2\n3,4\n', {}, ["column 'b'", "text ('2\\n3,4", "in row 1: "]),
         ('a,b\n0,"2\n3,4\n', {"target": "b"}, ["quote", "never closed"]),
         ('a,b,c\n0,1,"2\n3,4,5\n', {"target": "b", "features": "a"}, ["quote", "never closed"]),
         (LONG.replace("\n1000,", '\n"1000,'), {"target": "t"}, ["t.csv", "straddles"]),
         ("a,b\n1," + "2" * 200_000 + "x\n", {}, ["'b'", "text ('222", "row 1"]),
         ("1.5,2\n3,4\n", {}, ["no header"]),
         ("0,0\n1,2\n", {}, ["no header"]),
-        (",a,t\n0,5,x\n", {"target": "t"}, ["column 1 of t.csv has no name", "--features"]),
-        ("a,b\n1,2\nx,3\n", {"target": "b"}, ["column 'a'", "text ('x') in row 2 "]),
-        ("a;b\n1;2\n1,5;3\n", {"target": "b"}, ["column 'a'", "text ('1,5') in row 2 "]),
-        ("a,b\n1_000,2\n", {"target": "b"}, ["text ('1_000') in row 1 "]),
-        ("a,b\n0x10,2\n", {"target": "b"}, ["text ('0x10') in row 1 "]),
-        ("a,b\n٣,2\n", {"target": "b"}, ["text ('٣') in row 1 "]),
-        ("a,b\n2020-01-01,2\n", {"target": "b"}, ["text ('2020-01-01') in row 1 "]),
-        ("a,b\ntrue,2\n2,2\n", {"target": "b"}, ["column 'a'", "text ('true') in row 1 "]),
-        (LATE, {"target": "t"}, ["column 'a'", "text ('bad') in row 299001 "]),
+        (",a,t\n0,5,x\n", {"target": "t"}, ["column 1 of t.csv has no name", "--drop ''"]),
+        ("a,b\n1,2\nx,3\n", {"target": "b"}, ["column 'a'", "text ('x') in row 2: "]),
+        ("a;b\n1;2\n1,5;3\n", {"target": "b"}, ["column 'a'", "text ('1,5') in row 2: "]),
+        ("a,b\n1_000,2\n", {"target": "b"}, ["text ('1_000') in row 1: "]),
+        ("a,b\n0x10,2\n", {"target": "b"}, ["text ('0x10') in row 1: "]),
+        ("a,b\n٣,2\n", {"target": "b"}, ["text ('٣') in row 1: "]),
+        ("a,b\n2020-01-01,2\n", {"target": "b"}, ["text ('2020-01-01') in row 1: "]),
+        ("a,b\ntrue,2\n2,2\n", {"target": "b"}, ["column 'a'", "text ('true') in row 1: "]),
+        (LATE, {"target": "t"}, ["column 'a'", "text ('bad') in row 299001: "]),
         ("a,b\n1,2\n,3\n", {"target": "b"}, ["column 'a'", "no value in row 2"]),
         ("a,b\n1,2\nNA,3\n", {"target": "b"}, ["column 'a'", "no value in row 2"]),
         ("a,b\n1,2\nnan,3\n", {"target": "b"}, ["column 'a'", "no value in row 2"]),
         ("a,b\n1,2\n ,3\n", {"target": "b"}, ["column 'a'", "no value in row 2"]),
-        ("a,b\n1,2\nNone,3\n", {"target": "b"}, ["column 'a'", "text ('None') in row 2 "]),
+        ("a,b\n1,2\nNone,3\n", {"target": "b"}, ["column 'a'", "no value in row 2"]),
         ("a,b\n-nan,2\n", {"target": "b"}, ["column 'a'", "no value in row 1"]),
         ("a,b\ninf,5\n", {"target": "b"}, ["column 'a'", "infinite in row 1"]),
         ("a,b\n1e400,5\n", {"target": "b"}, ["column 'a'", "infinite in row 1"]),
@@ -127,13 +127,13 @@ def test_any_text_is_read_or_refused(body: str) -> None:
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        (pa.array(["red", "blue"]), "text ('red') in row 1 "),
-        (pa.array(["red", "blue"]).dictionary_encode(), "text ('red') in row 1 "),
+        (pa.array(["red", "blue"]), "text ('red') in row 1: "),
+        (pa.array(["red", "blue"]).dictionary_encode(), "text ('red') in row 1: "),
         (pa.array([decimal.Decimal("1.5")] * 2), "decimal128(2, 1)"),
         (pa.array([datetime.datetime(2020, 1, 1)] * 2), "timestamp[us]"),
         (pa.array([b"a", b"b"]), "binary"),
         (pa.array([{"a": 1}, {"a": 2}]), "struct<a: int64>"),
-        (pa.array([["a"], ["b"]]), "text ('a') in row 1 "),
+        (pa.array([["a"], ["b"]]), "text ('a') in row 1: "),
         (pa.array([1.0, None]), "no value in row 2"),
         (pa.array([1, None]), "no value in row 2"),
         (pa.array([None, None]), "no value in row 1"),
@@ -164,7 +164,10 @@ def test_columns_that_cannot_be_features(
         ({"target": "words"}, "'words' of t.parquet holds text ('a') in row 1 "),
         ({"target": "none"}, "'none' of t.parquet has no value in row 2"),
         ({"target": "nan"}, "'nan' of t.parquet has no value in row 2"),
-        ({"target": "x", "features": "minus", "weight": "none"}, "no value in row 2"),
+        (
+            {"target": "x", "features": "minus", "weight": "none"},
+            "'none' of t.parquet holds text ('a') in row 1 ",
+        ),
         ({"target": "word", "weight": "word2"}, "holds text ('c') in row 1 "),
         ({"target": "word", "weight": "e"}, "'e' of t.parquet"),
         ({"target": "word", "weight": "minus"}, "negative in row 2"),
@@ -235,7 +238,11 @@ CSR = {"X_data": [1.0, 2.0], "X_indices": [0, 1], "X_indptr": [0, 1, 1, 2], "X_s
         ({"X": ONES}, {"target": ["a", "b"]}, "one array, not several"),
         ({**CSR, "X_indices": [0, 9]}, {}, "damaged: indices must be < 2"),
         ({**CSR, "X_data": [1.0, np.inf]}, {}, "column '1' of t.npz is infinite in row 3 "),
-        ({**CSR, "X_data": [np.nan, 1.0]}, {}, "column '0' of t.npz has no value in row 1 "),
+        (
+            {**CSR, "X_data": [np.nan, 1.0]},
+            {},
+            "column '0' of t.npz has no value in row 1: fill in",
+        ),
         ({"X_indptr": [0, 1]}, {}, "t.npz has no array 'X_data'"),
     ],
 )
@@ -247,7 +254,7 @@ def test_mistakes_in_npz(content: Any, options: Any, words: str, tmp_path: Path)
 def test_mistakes_in_npy(tmp_path: Path) -> None:
     path = tmp_path / "X.npy"
     np.save(path, np.array([[1.0, 2.0], [np.nan, 3.0]]))
-    assert "column '0' of X.npy has no value in row 2 " in refusal(path)
+    assert "column '0' of X.npy has no value in row 2: fill in" in refusal(path)
     np.save(path, ONES)
     assert "give a .npy file, not 'label'" in refusal(path, target="label")
     assert "leave out --features" in refusal(path, features="x*")

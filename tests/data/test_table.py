@@ -49,7 +49,10 @@ def test_everything_but_target_and_weight_by_default() -> None:
         ({"target": "LABEL"}, "no column 'LABEL'; did you mean 'label'?"),
         ({"target": "qqq"}, "it has 'x10', 'id', 'x2', 'emb_a', 'emb_b', ..."),
         ({"weight": "ww"}, "no column 'ww'; did you mean 'w'?"),
-        ({"target": "label", "features": "x2,label"}, "'label' of train.csv cannot be"),
+        (
+            {"target": "label", "features": "x2,label"},
+            "'label' of train.csv is the target and cannot be a feature too.",
+        ),
         ({"target": "label", "features": "labe?"}, "matches the pattern 'labe?'"),
         ({"target": "w", "weight": "w"}, "'w' of train.csv cannot be both target and weight"),
         ({"features": ""}, "no columns of train.csv were named"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from typer import Option
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from dfwtrace import __version__
@@ -30,8 +30,55 @@ _EXAMPLES: dict[Callable[..., None], str] = {
 _FORMER = {"--seed": "--random-state", "--folds": "--cv"}
 
 
+# What the help shows for the value of an option, by the panel that the option is in.
+_PANELS: dict[str, dict[str, str]] = {
+    "Data": {
+        "target": "NAME", "features": "NAMES", "weight": "NAME", "drop": "NAMES", "keep": "NAMES",
+        "categorical": "NAMES", "impute": "mean|median", "task": "KIND", "test": "FILE",
+        "dtype": "TYPE", "spill": "FOLDER",
+    },
+    "Model": {
+        "radius": "NUMBER", "radii": "COUNT|LIST", "cv": "N", "no_intercept": "",
+        "class_weight": "balanced", "standardize": "",
+    },
+    "Run": {
+        "solver": "NAME", "lmo": "NAME", "step": "RULE", "tol": "NUMBER", "max_iter": "N",
+        "max_time": "SECONDS", "random_state": "N", "representation": "FORM", "n_shards": "N",
+        "n_jobs": "N", "engine": "NAME", "master": "URL", "checkpoint": "FILE",
+    },
+    "Output": {
+        "out": "FILE", "report": "FILE", "proba": "", "top": "N", "json": "", "quiet": "",
+        "verbose": "", "help": "",
+    },
+}  # fmt: skip
+
+
+class Command(TyperCommand):
+    """A command whose help is in panels, without the types of Python."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = _without_types(super().get_params(ctx))
+        for param in params:
+            for panel, values in _PANELS.items():
+                if param.name in values and param.param_type_name == "option":
+                    param.rich_help_panel = panel
+                    param.metavar = values[param.name] if param.metavar is None else param.metavar
+        return params
+
+
+def _without_types(params: list[Any]) -> list[Any]:
+    """Show no value for flags, which take none."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
 class Commands(TyperGroup):
     """Ends whatever goes wrong in a command with one sentence and an exit code."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         given = list(sys.argv[1:] if args is None else args)
@@ -72,5 +119,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 for _command, _example in _EXAMPLES.items():
-    app.command(epilog=f"Example: dfwtrace {_example}")(_command)
+    app.command(cls=Command, epilog=f"Example: dfwtrace {_example}")(_command)
 run = get_command(app)

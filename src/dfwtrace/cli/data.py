@@ -17,8 +17,9 @@ from typer import Argument, Option
 
 from dfwtrace import SparkEngine
 from dfwtrace._typing import Array, Matrix
-from dfwtrace.cli.output import CommandError, arm, require, sentence_of
+from dfwtrace.cli.output import CommandError, Output, arm, require, sentence_of
 from dfwtrace.data import files
+from dfwtrace.data.preparation import Impute, Preparation
 from dfwtrace.data.table import FIRST_ROWS, Table, choose, is_classification, whole_as_integers
 from dfwtrace.engines.spark.session import find_session
 
@@ -35,8 +36,14 @@ Data = Annotated[Path, Argument(metavar="DATA", help=FORMATS)]
 Target = Annotated[Names, Option("--target", "-t", metavar="NAME", help="Target column, or 'y*'.")]
 Features = Annotated[Names, Option(metavar="NAMES", help="Columns to learn from, else the rest.")]
 Weight = Annotated[str | None, Option(metavar="NAME", help="Column of row weights.")]
-Task = Annotated[TaskName, Option(help="Chosen by the target unless given.")]
+Drop = Annotated[Names, Option(metavar="NAMES", help="Columns to leave out.")]
+Keep = Annotated[Names, Option(metavar="NAMES", help="No features, but carried into predictions.")]
+Categorical = Annotated[Names, Option(metavar="NAMES", help="Columns to one-hot encode.")]
+ImputeBy = Annotated[Impute | None, Option(help="What stands for missing numbers.")]
+Task = Annotated[TaskName, Option(help="classification, regression, or by the target.")]
 
+# With more distinct whole numbers than this, a target may be labels as well as measurements.
+_CLEARLY_LABELS = 20
 # Spark's own messages are left out; its errors become sentences of ours.
 _CALM = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"
 
@@ -50,6 +57,12 @@ class Wanted(NamedTuple):
     target_names: Names = None
     array: str | None = None  # of an .npz file
     first_index: int | None = None  # of an svmlight file
+    preparation: Preparation | None = None  # of its columns, if any
+
+    def for_reading(self) -> Given:
+        """Return the arguments of `read_features`."""
+        names = ("n_features", "array", "first_index", "preparation")
+        return {"names": self.feature_names} | {name: getattr(self, name) for name in names}
 
 
 @contextmanager
@@ -74,7 +87,13 @@ def training_rows(
 
 
 def scoring_rows(
-    path: Path, wanted: Wanted, classes: Array | None, width: int, target: Names = None
+    path: Path,
+    wanted: Wanted,
+    classes: Array | None,
+    width: int,
+    target: Names = None,
+    *,
+    output: Output,
 ) -> tuple[Matrix, Array]:
     """Read features and targets in the order of a model; refuse targets of another kind."""
     if files.column_names(path) is not None:
@@ -86,8 +105,8 @@ def scoring_rows(
         target = wanted.target
         apart = target is not None and target[0].endswith(".npy")
         require(not apart, f"--target is missing: that of the fit is in another file, {target}.")
-    how: Given = {"array": wanted.array, "first_index": wanted.first_index}
-    table = files.read_features(path, *wanted[:2], targets=True, target=target, **how)
+    table = files.read_features(path, targets=True, target=target, **wanted.for_reading())
+    output.warn(*table.warnings)
     y, names, order = table.y, table.target_names or [], wanted.target_names or []
     if y is None:
         raise CommandError(f"{path.name} has no targets: --target names their file.")
@@ -107,6 +126,11 @@ def judge(y: Array | None, asked: str, names: Names) -> tuple[str, Array]:
     if y is None:
         raise CommandError("--target is missing: the file has no targets of its own.")
     what = f"target {names[0]!r}" if names and len(names) == 1 else "the target"
+    if asked == "auto" and y.ndim == 1 and whole_as_integers(y).dtype.kind in "iu":
+        many = np.unique(y).size
+        held = f"{what} holds {many} distinct whole numbers"
+        ways = "--task classification or --task regression"
+        require(many <= _CLEARLY_LABELS, f"{held}: say {ways}.")
     found = "classification" if is_classification(y) else "regression"
     task = found if asked == "auto" else asked
     if task == "regression":

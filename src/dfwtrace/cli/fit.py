@@ -20,7 +20,19 @@ from dfwtrace._typing import Array, Matrix
 from dfwtrace.cli import data as rows_of
 from dfwtrace.cli import output as ui
 from dfwtrace.cli import predict as models
-from dfwtrace.cli.data import FORMATS, Data, Features, Given, Target, Task, Weight
+from dfwtrace.cli.data import (
+    FORMATS,
+    Categorical,
+    Data,
+    Drop,
+    Features,
+    Given,
+    ImputeBy,
+    Keep,
+    Target,
+    Task,
+    Weight,
+)
 from dfwtrace.cli.output import CommandError, Json, Output, Quiet, Verbose, check_outputs, require
 from dfwtrace.cli.predict import by_key, shown_scores
 from dfwtrace.data.files import array_name, survey
@@ -39,7 +51,7 @@ Radius = Annotated[
 ]
 Radii = Annotated[str | None, Option(metavar="COUNT|LIST", help="To try: 10 (default), or 1,3,9.")]
 Cv = Annotated[int, Option(min=2, help="Folds of the cross-validation.")]
-SolverName = Annotated[Literal["accelerated", "dfw"], Option(help="dfw is the paper's.")]
+SolverName = Annotated[Literal["accelerated", "dfw"], Option(help="Or dfw, the paper's.")]
 Lmo = Annotated[str | None, Option(help="Oracle of dfw, such as power-log.")]
 Tol = Annotated[float | None, Option(help="Relative gap to reach. Default: 1e-4, for dfw none.")]
 MaxIter = Annotated[int | None, Option(min=1, help="Epochs at most.")]
@@ -49,8 +61,8 @@ ClassWeight = Annotated[Literal["balanced"] | None, Option(help="Every class cou
 Shards = Annotated[int | None, Option(min=1, help="Logical shards. Default: 8, or 1 if small.")]
 Jobs = Annotated[int | None, Option(help="Threads, or Spark's workers.")]
 RandomState = Annotated[int | None, Option(min=0, help="Seed of all random numbers.")]
-Representation = Annotated[Forms, Option(help="What a shard keeps.")]
-Dtype = Annotated[Floats, Option(help="Precision of the features. Default: as in the file.")]
+Representation = Annotated[Forms, Option(help="auto, gram, implicit, dense or factored.")]
+Dtype = Annotated[Floats, Option(help="float32 or float64. Default: as in the file.")]
 
 _RADII, _TOL = "10", 1e-4  # where none are given
 _SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius only
@@ -66,6 +78,10 @@ def fit(
     target: Target = None,
     features: Features = None,
     weight: Weight = None,
+    drop: Drop = None,
+    keep: Keep = None,
+    categorical: Categorical = None,
+    impute: ImputeBy = None,
     task: Task = "auto",
     radius: Radius = None,
     radii: Radii = None,
@@ -79,7 +95,7 @@ def fit(
     no_intercept: NoIntercept = False,
     standardize: Standardize = False,
     class_weight: ClassWeight = None,
-    engine: Annotated[Literal["local", "spark"], Option(help="Where it runs.")] = "local",
+    engine: Annotated[Literal["local", "spark"], Option(help="local or spark.")] = "local",
     master: Annotated[str | None, Option(help="Such as local[2] or spark://host:7077.")] = None,
     n_shards: Shards = None,
     n_jobs: Jobs = None,
@@ -110,22 +126,28 @@ def fit(
     outputs = {"--out": out, "--report": report, "--checkpoint": checkpoint}
     check_outputs(outputs, {"the data": Path(train), "--test": test})
     require(test is None or test.exists(), f"{test} is not there.")
+    prepared: Given = {"drop": drop, "keep": keep, "categorical": categorical, "impute": impute}
+    for option in [f"--{name}" for name in prepared if prepared[name] is not None]:
+        require(local, f"{option} belongs to --engine local: prepare the columns with Spark.")
     columns: Given = {"target": target, "features": features, "weight": weight}
     learn = partial(fitted, output=output, verbose=verbose)
     learned: Given = {}
     tested: tuple[Matrix, Array] | None = None
     with ExitStack() as stack:
         if local:
-            rows = stack.enter_context(rows_of.training_rows(Path(train), columns, dtype, spill))
+            reading = rows_of.training_rows(Path(train), columns | prepared, dtype, spill)
+            rows = stack.enter_context(reading)
             source, array = rows.source, array_name(Path(train), features)
             output.say(source)
+            output.warn(*rows.warnings)
             names = (rows.feature_names, rows.X.shape[1], target, rows.target_names)
-            wanted = rows_of.Wanted(*names, array, rows.first_index)
+            wanted = rows_of.Wanted(*names, array, rows.first_index, rows.preparation)
             kind, y = rows_of.judge(rows.y, task, rows.target_names)
             learned = {"X": rows.X, "y": y, "sample_weight": rows.weight}
             if test is not None:  # what is wrong with it should be known before the fit
                 labels = y[:1] if kind == "classification" else None
-                tested = rows_of.scoring_rows(test, wanted, labels, y[:1].size)
+                width = y[:1].size
+                tested = rows_of.scoring_rows(test, wanted, labels, width, output=output)
             model = learn(kind, (rows.X, y, rows.weight), given)
         else:
             read = rows_of.fit_frame(train, master, columns, dtype, task, given, learn)
@@ -137,7 +159,8 @@ def fit(
         if result.status == "interrupted":
             raise KeyboardInterrupt
         if test is not None and not local:
-            tested = rows_of.scoring_rows(test, wanted, *models.kind_of(model))
+            kinds = models.kind_of(model)
+            tested = rows_of.scoring_rows(test, wanted, *kinds, output=output)
         place, work = "local" if local else f"spark {master or ''}".strip(), result.plan.workload
         ran = f"{place}, {counted(work.n_jobs, 'processor')} at most"
         page = Report.of_estimator(
@@ -182,6 +205,10 @@ def path(
     target: Target = None,
     features: Features = None,
     weight: Weight = None,
+    drop: Drop = None,
+    keep: Keep = None,
+    categorical: Categorical = None,
+    impute: ImputeBy = None,
     task: Task = "auto",
     radii: Radii = None,
     cv: Cv = 5,
@@ -203,8 +230,10 @@ def path(
     given = settings_of(None, radii, cv, given)
     check_outputs({"--out": out}, {"the data": data})
     columns: Given = {"target": target, "features": features, "weight": weight}
+    columns |= {"drop": drop, "keep": keep, "categorical": categorical, "impute": impute}
     with rows_of.training_rows(data, columns) as rows:
         output.say(rows.source)
+        output.warn(*rows.warnings)
         kind, y = rows_of.judge(rows.y, task, rows.target_names)
         model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose)
     shown = [["radius", "objective", "relative gap", "rank", "validation loss", ""]]
@@ -270,6 +299,9 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
     if task == "regression":
         kind, weights = "TraceNormRegressor", given.pop("class_weight", None)
         require(weights is None, "--class-weight belongs to classification.")
+    what = task.capitalize()
+    if task == "classification" and isinstance(rows[1], np.ndarray):
+        what += f" into {len(np.unique(rows[1])):,} classes"
     if "radius" in given:
         radius = given["radius"]
         how = (
@@ -277,12 +309,12 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
             if radius == "auto"
             else f" with radius {radius:g}"
         )
-        output.say(f"{task.capitalize()}{how}.")
+        output.say(f"{what}{how}.")
     else:
         kind, radii, folds = f"{kind}CV", given["radii"], given["cv"]
         n = radii if isinstance(radii, int) else len(radii)
         over = f"{n} radii in {folds} folds; --radius sets one"
-        output.say(f"{task.capitalize()}; cross-validating over {over}.")
+        output.say(f"{what}; cross-validating over {over}.")
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
     estimator = getattr(dt, kind)(**given, verbose=int(show))
     with ui.refusing(), warnings.catch_warnings(record=True) as heard:
@@ -304,6 +336,10 @@ def plan(
     data: Data,
     target: Target = None,
     features: Features = None,
+    drop: Drop = None,
+    keep: Keep = None,
+    categorical: Categorical = None,
+    impute: ImputeBy = None,
     task: Task = "auto",
     solver: SolverName = "accelerated",
     lmo: Lmo = None,
@@ -319,8 +355,9 @@ def plan(
     output, free = Output(json, quiet), free_memory()
     with ui.refusing():
         rows_of.require_target(data, target)
-        found, first = survey(data, target=target, features=features)
-        kind, y = rows_of.judge(first, task, None)
+        columns: Given = {"drop": drop, "keep": keep, "categorical": categorical}
+        found, first = survey(data, target=target, features=features, impute=impute, **columns)
+        kind, y = rows_of.judge(first, task, target)
         classes = len(np.unique(y)) if kind == "classification" else 0
         method: Any = dt.Multinomial() if classes else dt.LeastSquares()
         way = resolve(solver, lmo, None, method.log_factor)
@@ -336,8 +373,8 @@ def plan(
     cost, about = choice.costs[choice.representation], "" if found.exact else "about "
     features_bytes = found.nbytes * itemsize / found.dtype.itemsize
     total = features_bytes + cost.memory
-    columns = f"{classes} classes seen" if classes else f"{found.targets} targets"
-    shown = {"data": f"{about}{found.rows:,} rows, {found.features:,} features, {columns}"}
+    outputs = f"{classes} classes seen" if classes else f"{found.targets} targets"
+    shown = {"data": f"{about}{found.rows:,} rows, {found.features:,} features, {outputs}"}
     shown |= {"task": kind, "features": f"{about}{size_text(features_bytes)} in memory"}
     shown["in all"] = f"{about}{size_text(total)}" + (f" of {size_text(free)} free" if free else "")
     output.say(f"{ui.facts_table(shown)}\n\n{choice}")

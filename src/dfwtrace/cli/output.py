@@ -70,12 +70,13 @@ class Output:
         if not self.silent:
             print(visible(text), flush=True)
 
-    def warn(self, text: str | None) -> None:
-        """Print a warning, once."""
-        if text is not None and text not in self.warnings:
-            self.warnings.append(text)
-            if not self.as_json:
-                print(f"Warning: {visible(text)}", file=sys.stderr, flush=True)
+    def warn(self, *texts: str | None) -> None:
+        """Print warnings, each once."""
+        for text in texts:
+            if text is not None and text not in self.warnings:
+                self.warnings.append(text)
+                if not self.as_json:
+                    print(f"Warning: {visible(text)}", file=sys.stderr, flush=True)
 
     def finish(self, facts: Facts, code: int = DONE) -> None:
         """Print all facts, for programs, and end with a code."""

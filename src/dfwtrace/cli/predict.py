@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, TextIO, TypeVar
+from typing import Annotated, Any, TextIO, TypeVar
 
 import numpy as np
 from typer import Argument, Option
@@ -18,6 +18,8 @@ from dfwtrace.cli import output as ui
 from dfwtrace.cli.data import Data, Estimator, Given, Target, Wanted, scoring_rows
 from dfwtrace.cli.output import Json, Output, Quiet, require
 from dfwtrace.data.files import read_features
+from dfwtrace.data.preparation import Preparation
+from dfwtrace.data.table import Table
 from dfwtrace.estimators.saving import load, save
 from dfwtrace.evaluation import evaluate as score
 from dfwtrace.evaluation import shown
@@ -56,10 +58,15 @@ def predict(
     sound = task_of(estimator) == "classification" or not (proba or top)
     option, kind = "--proba" if proba else "--top", type(estimator).__name__
     require(sound, f"{option} needs a classifier, but {model} holds a {kind}.")
-    how: Given = {"array": wanted.array, "first_index": wanted.first_index}
-    table = read_features(data, *wanted[:2], **how)
+    output, table = Output(json, quiet), read_features(data, **wanted.for_reading())
+    output.warn(*table.warnings)
     with ui.refusing():
         columns = _predictions(estimator, wanted, table.X, proba, top)
+    kept = _kept(wanted, table, columns, data.name, output)
+    if suffix != ".npy":
+        columns = kept | columns
+    elif kept:
+        output.warn(f"{out} has no kept columns: they go into .csv and .parquet files.")
     if out is None:
         _write_csv(columns, sys.stdout)
         return
@@ -75,7 +82,6 @@ def predict(
             import pyarrow.parquet  # only here: it takes time
 
             pyarrow.parquet.write_table(pyarrow.table(columns), file)
-    output = Output(json, quiet)
     output.say(f"{table.source.split(',')[0]} → {out}")
     output.finish({"rows": table.X.shape[0], "predictions": str(out), "columns": list(columns)})
 
@@ -85,7 +91,7 @@ def evaluate(
 ) -> None:
     """Score a model beside a baseline: accuracy and log loss, or R² and RMSE."""
     output, (estimator, wanted) = Output(json, quiet), load_model(model)
-    X, y = scoring_rows(data, wanted, *kind_of(estimator), target)
+    X, y = scoring_rows(data, wanted, *kind_of(estimator), target, output=output)
     with ui.refusing():
         found = score(estimator, X, y, target_names=wanted.target_names)
     output.warn(found.warning)
@@ -106,7 +112,7 @@ def inspect(
     json: Json = False,
 ) -> None:
     """Print what is in a model, result or checkpoint file."""
-    kind, output = peek(file), Output(json)
+    kind, output, readable = peek(file), Output(json), dict[str, str]()
     if kind == "checkpoint":
         found, memory = read_checkpoint(file)
         found.pop("rows of the shards", None)
@@ -131,10 +137,13 @@ def inspect(
         found["settings"] = {name: given[name] for name in given if given[name] != usual[name]}
         found["classes"] = None if classes is None else classes.tolist()
         del found["n_features"]
+        if wanted.preparation is not None:
+            found["preparation"] = wanted.preparation.to_plain() if json else None
+            readable = wanted.preparation.summary()
     # What the disk says comes first, and cannot be replaced by what the file says of itself.
     facts = {"file": str(file), "kind": kind, "bytes": file.stat().st_size}
     facts |= {name: value for name, value in found.items() if name not in facts}
-    output.say(ui.facts_table(facts))
+    output.say(ui.facts_table(facts | readable))
     output.finish(facts)
 
 
@@ -156,7 +165,9 @@ def save_model(estimator: Estimator, wanted: Wanted, path: Path) -> None:
     names, estimator.n_features_in_, *notes = wanted
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    save(estimator, path, dict(zip(Wanted._fields[2:], notes, strict=True)))
+    named: Given = dict(zip(Wanted._fields[2:], notes, strict=True))
+    named["preparation"] = wanted.preparation and wanted.preparation.to_plain()
+    save(estimator, path, named)
     estimator.__dict__.pop("feature_names_in_", None)  # rows come in its order, without names
 
 
@@ -168,6 +179,11 @@ def load_model(path: Path) -> tuple[Estimator, Wanted]:
     of_file: Given = {name: notes.get(name) for name in kinds} if isinstance(notes, dict) else {}
     if not all(isinstance(of_file.get(name, ...), kind | None) for name, kind in kinds.items()):
         raise ModelFormatError(f"{path} is not a whole model: its notes are of other types.")
+    try:
+        plain = notes.get("preparation")
+        of_file["preparation"] = None if plain is None else Preparation.from_plain(plain)
+    except ValueError as error:
+        raise ModelFormatError(f"{path} is not a whole model: {error}") from error
     if task_of(estimator) == "regression" and len(of_file["target_names"] or []) != m:
         of_file["target_names"] = None  # one column may hold several targets
     return estimator, Wanted(None if names is None else names.tolist(), d, **of_file)
@@ -210,7 +226,23 @@ def _predictions(
     return columns
 
 
-def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
+def _kept(
+    wanted: Wanted, table: Table, columns: dict[str, Array], file: str, output: Output
+) -> dict[str, Any]:
+    """Return the columns to carry along; say which ones there are not."""
+    kept, asked = table.kept or {}, wanted.preparation.keep if wanted.preparation else []
+    if absent := [name for name in asked if name not in kept]:
+        names = ", ".join(map(repr, absent))
+        output.warn(f"{file} has no column {names} to keep: the predictions go without.")
+    if taken := [name for name in kept if name in columns]:
+        names = ", ".join(map(repr, taken))
+        output.warn(f"the column {names} of {file} is not kept: predictions have that name.")
+    return {name: column for name, column in kept.items() if name not in columns}
+
+
+def _write_csv(columns: dict[str, Any], text: TextIO) -> None:
+    from dfwtrace.data.arrow import as_cells  # only here: it takes time
+
     def cell(value: object) -> object:
         """Quote text that a spreadsheet would run, and spell out what a terminal would obey."""
         if not isinstance(value, str):
@@ -222,6 +254,9 @@ def _write_csv(columns: dict[str, Array], text: TextIO) -> None:
                 value = f"'{value}"
         return ui.visible(value) if text.isatty() else value
 
+    def cells(column: Any) -> Iterator[object]:
+        return map(cell, column if isinstance(column, np.ndarray) else as_cells(column))
+
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(cell, columns))
-    writer.writerows(zip(*(map(cell, column) for column in columns.values()), strict=True))
+    writer.writerows(zip(*map(cells, columns.values()), strict=True))

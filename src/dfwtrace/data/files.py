@@ -19,6 +19,7 @@ from numpy.lib.npyio import NpzFile
 
 from dfwtrace._typing import Array, Matrix
 from dfwtrace.data import table
+from dfwtrace.data.preparation import Preparation, advising, warn_of_ids
 from dfwtrace.data.table import Choice, DataFileError, Names, Survey, Table, choose, reading
 from dfwtrace.validation import as_floating
 
@@ -39,6 +40,10 @@ def read_table(
     target: Names,
     features: Names = None,
     weight: str | None = None,
+    categorical: Names = None,
+    impute: str | None = None,
+    keep: Names = None,
+    drop: Names = None,
     spill: str | os.PathLike[str] | None = None,
 ) -> Table:
     """Read features and targets of a file, or of a folder of CSV, Parquet or Arrow files.
@@ -48,13 +53,38 @@ def read_table(
     X_indices, X_indptr and X_shape. For .npy and .npz, a target or weight may be the path of a .npy
     file. Features of files with columns that do not fit in memory are written batch by batch to a
     file in the folder `spill`, of which X is a memory map; it has no name and goes with the map.
+
+    Columns to `drop` or to `keep` are no features, those that are `categorical` are one-hot
+    encoded, and missing numbers are replaced by their mean or median if `impute` says so; the
+    table's preparation has what `read_features` needs to do the same.
     """
-    path = Path(path)
+    path, options = Path(path), {"categorical": categorical, "keep": keep, "drop": drop}
     kind, frame = _open(path)
+    wanted = [f"--{name}" for name, given in options.items() if given is not None]
     if frame is None:
-        return _read_arrays(path, kind, target, features, weight)
-    choice = choose(frame.columns, file=path.name, target=target, features=features, weight=weight)
-    return frame.read(choice, None if spill is None else Path(spill))
+        _refuse_options(path, kind, [*wanted, *(["--impute"] if impute else [])])
+        preparation = Preparation(impute=impute) if impute else None
+        found = _read_arrays(path, kind, target, features, weight, preparation=preparation)
+    else:
+        columns: Any = {"target": target, "features": features, "weight": weight, **options}
+        choice = choose(frame.columns, file=path.name, **columns)
+        taken = [*choice.targets, choice.weight]
+        with advising(taken, frame.kinds(choice.features), learning=True):
+            known = frame.categories(choice.categorical) if choice.categorical else {}
+            preparation = None
+            if wanted or impute:
+                kept, dropped = list(choice.keep), list(choice.drop)
+                preparation = Preparation(choice.features, known, impute, {}, kept, dropped)
+            room = None if spill is None else Path(spill)
+            found = frame.read(choice._replace(keep=()), room, preparation=preparation)
+    if impute and preparation is not None:
+        names = found.feature_names or [str(j) for j in range(found.X.shape[1])]
+        preparation = preparation.with_fill(found.X, names, path.name)
+        found = found._replace(preparation=preparation)
+    if found.feature_names is not None:
+        notes = warn_of_ids(found.X, found.feature_names, preparation or Preparation())
+        found = found._replace(warnings=notes)
+    return found
 
 
 def read_features(
@@ -66,33 +96,45 @@ def read_features(
     target: Names = None,
     array: str | None = None,
     first_index: int | None = None,
+    preparation: Preparation | None = None,
 ) -> Table:
     """Read the features that a model was fitted on, in its order; other columns are ignored.
 
     Without `names`, or if the file has none, the number of columns must be right, but for svmlight
     files, which end with the last column that is not zero. `array` is that of an .npz file,
-    `first_index` that of the svmlight file that the model was fitted on.
+    `first_index` that of the svmlight file that the model was fitted on. What the preparation says
+    is done again; columns to keep are in the table if the file has them.
     """
-    path = Path(path)
+    path, done = Path(path), preparation or Preparation()
     kind, frame = _open(path)
     if frame is None:
         array = array if kind == "npz" else None
-        found = _read_arrays(path, kind, target, array, None, targets, first_index)
+        if done.categories:
+            problem = (
+                f"the model makes features of the categories in {next(iter(done.categories))!r}"
+            )
+            raise DataFileError(f"{path.name} has no column names, but {problem}.")
+        how: Any = {"preparation": preparation, "feature_names": names, "learning": False}
+        found = _read_arrays(path, kind, target, array, None, targets, first_index, **how)
         X = found.X
         if kind == "svmlight" and X.shape[1] < n_features:
             X.resize(X.shape[0], n_features)
     else:
-        if names is None:
+        known = set(frame.columns)
+        if done.columns is not None:
+            columns = done.columns
+        elif names is None:
             columns = choose(frame.columns, file=path.name, target=target).features
         else:  # 'e[3]' may be in a column 'e' of lists
-            known = set(frame.columns)
             each = (n if n in known else re.sub(r"\[\d+\]$", "", n) for n in names)
             columns = list(dict.fromkeys(each))
-        found = frame.read(Choice(columns, []))
+        keep = [name for name in done.keep if name in known]
+        with advising([], {}, learning=False):
+            found = frame.read(Choice(columns, [], keep=tuple(keep)), preparation=preparation)
         X, place = found.X, {name: j for j, name in enumerate(found.feature_names or [])}
         if names is not None and list(place) != names:
             table.require(list(place), names, path.name)
-            X = np.take(X, [place[name] for name in names], axis=1)
+            X = X[:, [place[name] for name in names]]
             found = found._replace(feature_names=names)
         if targets:  # by themselves: a feature may be a target too
             y = frame.read(Choice([], table.matching(frame.columns, target or "", path.name)))
@@ -115,24 +157,41 @@ def array_name(path: Path, features: Sequence[str] | None) -> str | None:
 
 
 def survey(
-    path: Path, *, target: Names = None, features: Names = None
+    path: Path,
+    *,
+    target: Names = None,
+    features: Names = None,
+    impute: str | None = None,
+    **more: Names,
 ) -> tuple[Survey, Array | None]:
-    """Return the size of a file's data and its first targets, without reading it in full."""
+    """Return the size of a file's data and its first targets, without reading it in full.
+
+    Options are those of `read_table`; categories are those of the first rows.
+    """
     kind, frame = _open(path)
     scale, y = 1.0, None
     if frame is None:
+        _refuse_options(path, kind, [f"--{name}" for name, given in more.items() if given])
         X, y, *_ = _read_arrays(path, kind, target, features, head=True)
         if kind == "svmlight":
             with path.open("rb") as lines:
                 scale = path.stat().st_size / sum(map(len, islice(lines, table.FIRST_ROWS)))
         rows, exact = round(X.shape[0] * scale), scale == 1.0
     else:
-        choice = choose(frame.columns, file=path.name, target=target, features=features)
-        X = frame.read(Choice(choice.features, []), enough=1).X
+        columns: Any = {"target": target, "features": features, **more}
+        choice = choose(frame.columns, file=path.name, **columns)
+        known = {}
+        if choice.categorical:
+            known = frame.categories(choice.categorical, enough=table.FIRST_ROWS)
+        done = Preparation(choice.features, known, impute)
+        with advising(choice.targets, frame.kinds(choice.features), learning=True):
+            X = frame.read(Choice(choice.features, []), enough=1, preparation=done).X
         if choice.targets:
             y = frame.read(Choice([], choice.targets), enough=table.FIRST_ROWS).y
         counts, certain = zip(*(part.count() for part in frame.parts), strict=True)
-        rows, exact = sum(counts), all(certain)
+        rows = sum(counts)
+        exact = all(certain) and (rows <= table.FIRST_ROWS or not choice.categorical)
+        scale = rows / X.shape[0]
     width, dtype, asked, columns = X.shape[1], as_floating(X[:0]).dtype, None, 0
     nbytes = rows * width * dtype.itemsize
     if sp.issparse(X):  # a value and a 32-bit column number each, and where each row begins
@@ -193,6 +252,9 @@ def _read_arrays(
     targets: bool = True,
     first_index: int | None = None,
     head: bool = False,
+    preparation: Preparation | None = None,
+    feature_names: list[str] | None = None,
+    learning: bool = True,
 ) -> Table:
     """Read such a file; with `head`, X has the right shape and type, or the first rows alone."""
     file, y, w, names = path.name, None, None, []
@@ -223,7 +285,12 @@ def _read_arrays(
         raise DataFileError(f"{found}: features must be numbers in rows and columns.")
     if not head:
         X = as_floating(X)
-        table.check_finite(X, None, file)
+        done = preparation or Preparation()
+        if done.impute is not None:
+            X = X.copy()  # it may be a map of the user's file
+            done.fill_missing(X, feature_names or [str(j) for j in range(X.shape[1])])
+        with advising([], {}, learning=learning) if kind != "svmlight" else nullcontext():
+            table.check_finite(X, None, file, missing=done.leaves_nan)
     if targets and y is not None and label is not None:
         y = _fitting(y, X.shape[0], f"the targets {label!r} of {file}")
         stem = Path(label).stem if label.endswith(".npy") else label
@@ -234,6 +301,15 @@ def _read_arrays(
         w = table.check_weight(w, str(weight), file)
     source = table.describe(file, X, names)
     return Table(X, y if targets else None, None, names or None, source, w, first_index)
+
+
+def _refuse_options(path: Path, kind: str, options: list[str]) -> None:
+    """Refuse options that need named columns, and --impute where zeros are left out."""
+    for option in options:
+        if option != "--impute":
+            raise DataFileError(f"{option} needs named columns, which {path.name} has not.")
+        if kind == "svmlight":
+            raise DataFileError(f"{option} is not for svmlight files, such as {path.name}.")
 
 
 def _only(given: Names, file: str) -> str | None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, Matrix
 from dfwtrace.validation import find_not_finite
+
+if TYPE_CHECKING:
+    from dfwtrace.data.preparation import Preparation
 
 #: Names, shell patterns and comma lists.
 Names = Sequence[str] | str | None
@@ -24,6 +29,21 @@ FIRST_ROWS = 10_000
 
 class DataFileError(ValueError):
     """A data file cannot be used; the message names the file and says why."""
+
+
+class BadValueError(DataFileError):
+    """The first value of a column that cannot be used; `row` counts from 0."""
+
+    def __init__(
+        self, file: str, column: str, row: int, problem: str, *, kind: str = "", text: str = ""
+    ) -> None:
+        self.column, self.kind, self.text = column, kind, text
+        self._begin = f"column {column!r} of {file} {problem} in row {row + 1}"
+        super().__init__(f"{self._begin} (numbering rows from 1 after the header).")
+
+    def with_advice(self, advice: str) -> DataFileError:
+        """Return the error with what to do about it, if there is anything."""
+        return DataFileError(f"{self._begin}: {advice}.") if advice else self
 
 
 class Table(NamedTuple):
@@ -36,6 +56,9 @@ class Table(NamedTuple):
     source: str  # a line that describes the data
     weight: Array | None = None
     first_index: int | None = None  # the number that an svmlight file gives its first column
+    preparation: Preparation | None = None  # if anything was done to the columns
+    kept: dict[str, Any] | None = None  # columns to carry along, by name, as pyarrow holds them
+    warnings: Sequence[str] = ()
 
 
 class Survey(NamedTuple):
@@ -95,22 +118,39 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         raise DataFileError(sentence) from error
 
 
-def bad_value(file: str, column: str, row: int, problem: str, text: str = "") -> DataFileError:
-    """Return the error about the first bad value, which may be `text`; `row` counts from 0."""
-    remark = "numbering rows from 1 after the header"
-    if text:
-        problem = f"holds text ({text[:40]!r})"
-        remark = "encode it, or choose others with --features"
-    return DataFileError(f"column {column!r} of {file} {problem} in row {row + 1} ({remark}).")
+def bad_text(file: str, column: str, row: int, text: str) -> BadValueError:
+    """Return the error about text where a number should be."""
+    problem = f"holds text ({text[:40]!r})"
+    return BadValueError(file, column, row, problem, kind="text", text=text)
 
 
-def check_finite(block: Matrix, names: list[str] | None, file: str, first_row: int = 0) -> None:
-    """Refuse NaN and infinity by row and column; without names, columns are counted."""
+def no_value(file: str, column: str, row: int) -> BadValueError:
+    """Return the error about a missing value."""
+    return BadValueError(file, column, row, "has no value", kind="missing")
+
+
+def check_finite(
+    block: Matrix,
+    names: list[str] | None,
+    file: str,
+    first_row: int = 0,
+    missing: bool = False,
+) -> None:
+    """Refuse infinity and, unless values may be missing, NaN, by row and column.
+
+    Without names, columns are counted.
+    """
+    if missing and block.dtype.kind == "f":
+        block = block.copy()
+        values = block.data if sp.issparse(block) else block
+        values[np.isnan(values)] = 0.0
     place = find_not_finite(block)
     if place is not None:
         row, column = (*place, 0)[:2]
-        problem = "has no value" if np.isnan(block[place]) else "is infinite"
-        raise bad_value(file, names[column] if names else str(column), first_row + row, problem)
+        where = file, names[column] if names else str(column), first_row + row
+        if np.isnan(block[place]):
+            raise no_value(*where)
+        raise BadValueError(*where, "is infinite", kind="infinite")
 
 
 def check_weight(weight: Array, column: str, file: str, first_row: int = 0) -> Array:
@@ -119,7 +159,8 @@ def check_weight(weight: Array, column: str, file: str, first_row: int = 0) -> A
         raise DataFileError(f"the weights {column!r} of {file} must be one column of numbers.")
     check_finite(weight, [column], file, first_row)
     if (weight < 0).any():
-        raise bad_value(file, column, first_row + int(np.argmax(weight < 0)), "is negative")
+        row = first_row + int(np.argmax(weight < 0))
+        raise BadValueError(file, column, row, "is negative")
     return weight.astype(np.float64)
 
 
@@ -129,6 +170,9 @@ class Choice(NamedTuple):
     features: list[str]
     targets: list[str]
     weight: str | None = None
+    categorical: tuple[str, ...] = ()  # of the features
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
 
 
 def choose(
@@ -138,29 +182,41 @@ def choose(
     target: Names = None,
     features: Names = None,
     weight: str | None = None,
+    categorical: Names = None,
+    keep: Names = None,
+    drop: Names = None,
 ) -> Choice:
     """Pick columns, in the order of the file, by exact names, shell patterns and comma lists.
 
-    Without `features`, these are all columns but the target and the weight. A pattern leaves those
-    two out; naming them is an error. `file` is for messages.
+    Without `features`, these are all columns that nothing else is said about. A pattern leaves out
+    columns that something else was said about; naming one is an error. `file` is for messages.
     """
     check_unique(columns, file)
     targets = [] if target is None else matching(columns, target, file)
+    taken = dict.fromkeys(targets, "the target")
     if weight is not None:
         require(columns, [weight], file)
         if weight in targets:
             raise DataFileError(f"column {weight!r} of {file} cannot be both target and weight.")
-    taken = {*targets, weight}
+        taken[weight] = "the weight"
+    kept = [] if keep is None else matching(columns, keep, file, taken, "kept")
+    taken |= dict.fromkeys(kept, "kept")
+    dropped = [] if drop is None else matching(columns, drop, file, taken, "dropped")
+    taken |= dict.fromkeys(dropped, "dropped")
     if features is not None:
-        return Choice(matching(columns, features, file, taken), targets, weight)
-    # The row numbers that pandas writes along with a table are no features.
-    left = [n for n in columns if n not in taken and not re.fullmatch(r"__index_level_\d+__", n)]
-    if "" in left:
+        left = matching(columns, features, file, taken)
+    else:  # the row numbers that pandas writes along with a table are no features
+        index = re.compile(r"__index_level_\d+__")
+        left = [n for n in columns if n not in taken and not index.fullmatch(n)]
+    if "" in left and features is None:
         place = list(columns).index("") + 1
-        raise DataFileError(f"column {place} of {file} has no name: name it, or use --features.")
+        advice = "name it, or leave it out with --drop ''"
+        raise DataFileError(f"column {place} of {file} has no name: {advice}.")
     if not left:
         raise DataFileError(f"{file} has no columns left that could be features.")
-    return Choice(left, targets, weight)
+    others = {name: taken.get(name, "no feature") for name in columns if name not in left}
+    encoded = [] if categorical is None else matching(columns, categorical, file, others, "encoded")
+    return Choice(left, targets, weight, tuple(encoded), tuple(kept), tuple(dropped))
 
 
 def check_unique(columns: Sequence[str], file: str) -> None:
@@ -185,9 +241,13 @@ def matching(
     columns: Sequence[str],
     wanted: Sequence[str] | str,
     file: str,
-    taken: Collection[str | None] = (),
+    taken: Mapping[str, str] = MappingProxyType({}),
+    role: str = "a feature",
 ) -> list[str]:
-    """Return the columns that names and patterns stand for, in the order of the file."""
+    """Return the columns that names and patterns stand for, in the order of the file.
+
+    Patterns leave out what is taken, by its role there; naming such a column is an error.
+    """
     items: list[str] = []
     for entry in [wanted] if isinstance(wanted, str) else wanted:
         parts = [entry] if entry in columns else [part.strip() for part in entry.split(",")]
@@ -200,7 +260,8 @@ def matching(
         else:
             require(columns, [item], file)
         if item in taken:
-            raise DataFileError(f"column {item!r} of {file} cannot be a feature too.")
+            problem = f"is {taken[item]} and cannot be {role} too"
+            raise DataFileError(f"column {item!r} of {file} {problem}.")
         if not hits:
             raise DataFileError(f"no column of {file} matches the pattern {item!r}.")
         found |= hits

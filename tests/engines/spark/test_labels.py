@@ -108,3 +108,29 @@ def test_a_search_on_a_frame_finds_the_radius_and_the_targets(spark: SparkSessio
     assert search.radius_ == 1.0
     near = dt.TraceNormRegressor(radius=1.0).fit(X, Y)
     np.testing.assert_allclose(search.predict(X), near.predict(X), atol=1e-2)
+
+
+def test_messages_name_the_users_columns_only(spark: Any) -> None:
+    rows = [(float(i), "ab"[i % 2], None if i == 3 else 1.0, "x") for i in range(6)]
+    frame = spark.createDataFrame(rows, "x double, fruit string, w double, text string")
+    model = dt.TraceNormClassifier(radius=1.0, class_weight="balanced")
+
+    def said(weight: str | None, *features: str) -> str:
+        with pytest.raises((TypeError, ValueError)) as error:
+            model.fit(frame, "fruit", weight, features=list(features))
+        return str(error.value)
+
+    assert said(None, "q").endswith("its columns are 'x', 'fruit', 'w', 'text'.")
+    assert "column 'w' holds one in row" in said("w", "x")
+    assert "sample_weight names the column 'v', of which the DataFrame has 0" in said("v", "x")
+    assert said("text", "x") == (
+        "sample_weight must name columns of numbers, but column 'text' is string."
+    )
+
+
+def test_a_column_of_the_same_name_is_left_alone(spark: Any) -> None:
+    frame = spark.createDataFrame([(5.0, "a"), (7.0, "b")], "dfwtrace_label double, fruit string")
+    numbered = number_labels(frame, "fruit")
+    assert numbered.label != "dfwtrace_label"
+    rows = numbered.frame.select("dfwtrace_label", numbered.label).collect()
+    assert [tuple(row) for row in rows] == [(5.0, 0), (7.0, 1)]

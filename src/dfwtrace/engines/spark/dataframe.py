@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +30,7 @@ _KINDS = {
     "vector": "vector",  # of pyspark.ml.linalg or pyspark.mllib.linalg
 }
 _NAMES_LISTED = 20
+_STANDS_FOR = "dfwtrace_stands_for"  # in the metadata of a column that is not the user's
 # More classes than this are taken for the targets of a regression.
 _MOST_CLASSES = 100_000
 
@@ -140,7 +141,13 @@ def choose_columns(schema: StructType, features: object, label: object) -> Readi
     X = _source("features", "features" if features is None else features, schema)
     y = None if label is None else _source("label", label, schema)
     names = X.names + (() if y is None else y.names)
+    y = None if y is None else replace(y, names=_shown(y.names, schema))
     return Reading(X, y, tuple(map(schema.names.index, names)))
+
+
+def _shown(names: Iterable[str], schema: StructType) -> tuple[str, ...]:
+    """The user's names of columns, also of those that `number_labels` has added."""
+    return tuple(schema[name].metadata.get(_STANDS_FOR, name) for name in names)
 
 
 def _source(argument: str, value: object, schema: StructType) -> Source:
@@ -159,10 +166,11 @@ def _source(argument: str, value: object, schema: StructType) -> Source:
 def _kind(argument: str, name: str, schema: StructType, listed: bool) -> str:
     names = schema.names
     if names.count(name) != 1:
-        known = ", ".join(map(repr, names[:_NAMES_LISTED]))
+        own = [field.name for field in schema.fields if _STANDS_FOR not in field.metadata]
+        known = ", ".join(map(repr, own[:_NAMES_LISTED]))
         raise ValueError(
             f"{argument} names the column {name!r}, of which the DataFrame has "
-            f"{names.count(name)}: its columns are {known}{', …' * (len(names) > _NAMES_LISTED)}."
+            f"{own.count(name)}: its columns are {known}{', …' * (len(own) > _NAMES_LISTED)}."
         )
     type_name = schema.fields[names.index(name)].dataType.simpleString()
     kind = _KINDS.get(type_name)
@@ -283,6 +291,8 @@ def number_labels(
         )
     if label not in frame.columns:
         raise ValueError(f"y names the column {label!r}, which the DataFrame does not have.")
+    if isinstance(sample_weight, str):
+        _source("sample_weight", [sample_weight], frame.schema)
     from pyspark.sql import functions as sql
 
     column = sql.col(_quoted(label))
@@ -296,15 +306,23 @@ def number_labels(
     if not counts:
         raise ValueError("X must have at least one row, got an empty DataFrame.")
     classes = sorted(counts)
-    number, weight = "dfwtrace_label", sample_weight
-    numbers = sql.array_position(sql.array(*map(sql.lit, classes)), column) - 1
-    frame = frame.withColumn(number, numbers)
+    places = sql.array_position(sql.array(*map(sql.lit, classes)), column)
+    frame, number = _with_column(frame, places - 1, "dfwtrace_label", label)
+    weight = sample_weight
     if class_weight is not None:
-        weight = "dfwtrace_weight"
         of_each = sql.array(*map(sql.lit, _class_weights(class_weight, counts)))
-        of_class = sql.element_at(of_each, (sql.col(number) + 1).cast("int"))
-        frame = frame.withColumn(weight, of_class * own)
+        weights = sql.element_at(of_each, places.cast("int")) * own
+        stands_for = sample_weight or "class_weight"
+        frame, weight = _with_column(frame, weights, "dfwtrace_weight", stands_for)
     return NumberedLabels(frame, number, weight, np.array(classes))
+
+
+def _with_column(frame: Data, column: Any, name: str, stands_for: str) -> tuple[Data, str]:
+    """Add a column under a name that none has; errors call it by what it stands for."""
+    taken = {each.lower() for each in frame.columns}
+    while name in taken:
+        name += "_"
+    return frame.select("*", column.alias(name, metadata={_STANDS_FOR: stands_for})), name
 
 
 def _class_weights(given: object, counts: dict[Any, float]) -> list[float]:
