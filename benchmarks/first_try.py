@@ -1,6 +1,6 @@
 """Defaults of our estimators against those of scikit-learn's linear models, on raw data.
 
-A ratio is how far our score on test rows is behind, over how far it may be: 2 points of accuracy, or
+A ratio is how far our score on test rows is behind, over how far it may be: 2 points of accuracy or
 0.05 of R². Where our estimator warned, there is no target: the user was told.
 """
 
@@ -62,16 +62,17 @@ def _compare(data: DataSet) -> Iterator[Row]:
     their_plain, their_search = _THEIRS[data.task]
     n, d = data.X_train.shape
     m = _width(data)
-    _fit(plain, data)  # compiles
-    ours, theirs = _fit(plain, data), _fit(their_plain, data)
+    measure(plain, data)  # compiles
+    ours, theirs = measure(plain, data), measure(their_plain, data)
     yield _row(data, m, "", ours, theirs)
     if data.task == "regression" or n * d * m <= _TOO_LARGE:
-        yield _row(data, m, " CV", _fit(search, data), _fit(their_search, data), same=True)
+        yield _row(data, m, " CV", measure(search, data), measure(their_search, data), same=True)
     else:
-        yield _row(data, m, " CV", _fit(search, data), theirs, same=False)
+        yield _row(data, m, " CV", measure(search, data), theirs, same=False)
 
 
-def _fit(kind: Any, data: DataSet) -> Fit:
+def measure(kind: Any, data: DataSet) -> Fit:
+    """Fit with defaults; warnings are kept and not raised."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # These are about names in a next version, not about the fit.
