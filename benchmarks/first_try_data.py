@@ -224,7 +224,7 @@ CLASSIFICATION: dict[str, Callable[[], Rows]] = {
     "wine": lambda: Rows(*datasets.load_wine(return_X_y=True)),
     "breast cancer": lambda: Rows(*datasets.load_breast_cancer(return_X_y=True)),
     "digits": lambda: Rows(*datasets.load_digits(return_X_y=True)),
-    "text, 114 classes": lambda: text(n=4000, m=114, words=5000),
+    "text, 114 classes": lambda: text(n=3000, m=114, words=3000),
     "one-hot, 5 classes": _one_hot_classes,
     "counts, 8 classes": _count_classes,
     "imbalanced, 95/4/1": _imbalanced,
