@@ -155,7 +155,7 @@ def _genes() -> Rows:
 
 
 def _low_rank_classes() -> Rows:
-    """Single precision, 12 classes by scores of rank 5."""
+    """Single precision, scores of 12 classes of rank 5; one class is never the highest."""
     X, y, _ = dt.datasets.make_multiclass(n=6000, d=50, m=12, rank=5, dtype=np.float32)
     return Rows(X, y)
 

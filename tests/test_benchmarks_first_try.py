@@ -122,5 +122,3 @@ def test_the_page_shows_what_its_command_prints(
     monkeypatch.setattr(sys, "argv", ["first_try", str(ROOT / name)])
     runpy.run_path(str(first_try.__file__), run_name="__main__")
     assert f"\n{capsys.readouterr().out}" in page
-    assert page.count("level or ahead") >= 12
-    assert "**behind**" not in page  # nothing is far behind without a warning
