@@ -47,25 +47,24 @@ class Rows(NamedTuple):
 
 def data_sets() -> Iterator[DataSet]:
     """All data sets in turn; the full CLINC150 only where its file is (see `benchmarks.data`)."""
-    yield _clinc150()
+    yield clinc150()
     yield from _clinc150_full()
     for name in (*CLASSIFICATION, *REGRESSION):
         yield data_set(name)
 
 
 def data_set(name: str) -> DataSet:
-    """One of those that are cut here, by its name."""
+    """One of `CLASSIFICATION` or `REGRESSION`, by its name."""
     if name in CLASSIFICATION:
-        X, y = CLASSIFICATION[name]()
-        return _cut(name, "classification", X, y)
-    X, y = REGRESSION[name]()
-    return _cut(name, "regression", X, y)
+        return cut(name, "classification", CLASSIFICATION[name]())
+    return cut(name, "regression", REGRESSION[name]())
 
 
-def _cut(name: str, task: Task, X: Any, y: np.ndarray) -> DataSet:
-    classes = y if task == "classification" else None
+def cut(name: str, task: Task, rows: Rows) -> DataSet:
+    """Keep a quarter of the rows to test on, of each class if there are classes."""
+    classes = rows.y if task == "classification" else None
     X_train, X_test, y_train, y_test = train_test_split(
-        X, y, test_size=0.25, random_state=0, stratify=classes
+        *rows, test_size=0.25, random_state=0, stratify=classes
     )
     return DataSet(name, task, X_train, y_train, X_test, y_test)
 
@@ -73,8 +72,8 @@ def _cut(name: str, task: Task, X: Any, y: np.ndarray) -> DataSet:
 # Sentences of 150 intents, embedded.
 
 
-def _clinc150() -> DataSet:
-    """The reduced copy that the examples use."""
+def clinc150() -> DataSet:
+    """A reduced copy, which the examples use, too."""
     parts: list[np.ndarray] = []
     for name in ("train.npz", "test.npz"):
         with np.load(_SENTENCES / name) as file:
@@ -92,7 +91,7 @@ def _clinc150_full() -> Iterator[DataSet]:
 # Classes.
 
 
-def _text(n: int, m: int, words: int) -> Rows:
+def text(n: int, m: int, words: int) -> Rows:
     """Documents as TF-IDF: Zipf's law for all words, and every class likes some of them."""
     rng = np.random.default_rng(0)
     zipf = 1.0 / np.arange(1, words + 1)
@@ -156,7 +155,7 @@ def _genes() -> Rows:
 
 
 def _low_rank_classes() -> Rows:
-    """Single precision, 12 classes by scores of rank 5."""
+    """Single precision, scores of 12 classes of rank 5; one class is never the highest."""
     X, y, _ = dt.datasets.make_multiclass(n=6000, d=50, m=12, rank=5, dtype=np.float32)
     return Rows(X, y)
 
@@ -225,7 +224,7 @@ CLASSIFICATION: dict[str, Callable[[], Rows]] = {
     "wine": lambda: Rows(*datasets.load_wine(return_X_y=True)),
     "breast cancer": lambda: Rows(*datasets.load_breast_cancer(return_X_y=True)),
     "digits": lambda: Rows(*datasets.load_digits(return_X_y=True)),
-    "text, 114 classes": lambda: _text(n=4000, m=114, words=5000),
+    "text, 114 classes": lambda: text(n=3000, m=114, words=3000),
     "one-hot, 5 classes": _one_hot_classes,
     "counts, 8 classes": _count_classes,
     "imbalanced, 95/4/1": _imbalanced,

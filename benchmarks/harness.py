@@ -32,6 +32,8 @@ class Row:
         Absolute times of this run, by name. For information: they hold for this machine, now.
     detail : dict
         Whatever else was measured, by name.
+    messages : sequence of str
+        Warnings that what was measured gave.
     """
 
     benchmark: str
@@ -41,6 +43,7 @@ class Row:
     target: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     detail: Mapping[str, float] = field(default_factory=dict)
+    messages: Sequence[str] = ()
 
     @property
     def met(self) -> bool | None:

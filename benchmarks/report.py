@@ -35,6 +35,7 @@ def table(title: str, ratio: str, rows: Sequence[Row], *, judged: bool) -> Table
             ", ".join(
                 [f"{name} {_time(seconds)}" for name, seconds in row.seconds.items()]
                 + [f"{name} {value:.3g}" for name, value in row.detail.items()]
+                + [f"“{message}”" for message in row.messages]
             ),
         )
     return shown
