@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from benchmarks.first_try_data import text
 from tests.problems import ENGINE, FORMS
 from tests.truth import Case, best_intercept, bracket, check_balance, value_and_gradients
 
@@ -506,3 +507,17 @@ def test_an_intercept_is_wanted_or_not(intercept: Any, data: dict[str, Any]) -> 
     for call, size in ((dt.solve, {"radius": 1.0}), (dt.path, {"radii": [1.0]})):
         with pytest.raises(TypeError, match=r"^fit_intercept must be True or False, got .*\.$"):
             call(dt.LeastSquares(), *data["least squares"], fit_intercept=intercept, **size)  # type: ignore[operator]
+
+
+def test_b_stays_where_it_is_where_the_rows_are_fitted_all_but_exactly() -> None:
+    """F is flat in every direction there, and curvatures say nothing of how far to go."""
+    X, y = text(1200, 80, 1500)
+    start, engine = None, dt.LocalEngine(n_shards=1)
+    for radius in (2000.0, 4000.0, 16000.0, 64000.0):
+        result = dt.solve(
+            dt.Multinomial(), X, y, radius=radius, fit_intercept=True, start=start, engine=engine
+        )
+        start = result.W
+    assert result.intercept is not None
+    assert (np.asarray(X @ result.W + result.intercept).argmax(axis=1) == y).all()
+    assert np.abs(result.intercept).max() < 50.0

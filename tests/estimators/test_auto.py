@@ -99,6 +99,14 @@ def test_features_that_explain_little_are_pointed_out() -> None:
         assert not any("is so small" in one for one in said)
 
 
+def test_classes_that_are_separated_are_pointed_out() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 40)), np.arange(30) % 3
+    (said,) = sentences(dt.TraceNormClassifier(radius=1e4), X, y)
+    assert said.startswith("The classes are separated: the objective is ")
+    assert sentences(dt.TraceNormClassifier(radius=3.0), X, y) == []
+
+
 def test_a_best_radius_at_the_end_is_pointed_out(easy: Data) -> None:
     (said, *_) = sentences(dt.TraceNormRegressorCV(radii=[1e-4, 1e-2], cv=2), *easy)
     assert said == (

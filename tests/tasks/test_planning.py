@@ -167,7 +167,7 @@ class Elsewhere(Engine):
 def test_only_shards_in_this_process_have_to_fit_into_its_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dfwtrace.api.free_memory", lambda: 1.0)
+    monkeypatch.setattr("dfwtrace.arguments.free_memory", lambda: 1.0)
     X, labels = np.ones((3000, 150)), np.arange(3000) % 100
     here = dt.plan(dt.Multinomial(), X, labels, solver="dfw", engine=dt.LocalEngine())
     assert "may not fit" in here.reason
@@ -183,7 +183,7 @@ def test_the_drivers_memory_does_not_matter_to_a_cluster(
     for engine in (dt.SparkEngine(spark), dt.SparkMapReduceEngine(spark)):
         before = dt.plan(dt.Multinomial(), X, labels, solver="dfw", engine=engine)
         with monkeypatch.context() as patch:
-            patch.setattr("dfwtrace.api.free_memory", lambda: 1.0)
+            patch.setattr("dfwtrace.arguments.free_memory", lambda: 1.0)
             assert dt.plan(dt.Multinomial(), X, labels, solver="dfw", engine=engine) == before
 
 

@@ -211,6 +211,13 @@ class TraceNormEstimator(
         elif search is not None and n_rows < _FEW_ROWS:
             yield UserWarning, f"The radius was chosen by {n_rows} rows only, which is a guess."
         before, now, radius = result.objective_at_zero, result.objective, result.radius
+        if is_classifier(self) and not result.is_bound_active and now <= (self.tol or 0.0) * before:
+            yield (
+                UserWarning,
+                f"The classes are separated: the objective is {now / before:.1g} of its value at "
+                f"W = 0, within tol, and radius {radius:.3g} holds nothing back, so W is one of "
+                "many; a smaller radius or tol determines it.",
+            )
         if result.is_bound_active and now >= _LITTLE * before > 0.0:
             share = f"the objective is still {now / before:.0%} of its value at W = 0"
             if search is not None:

@@ -185,7 +185,7 @@ class TraceNormClassifierCV(ClassifierMethods, CrossValidated):
     --------
     >>> import dfwtrace as dt
     >>> X, y, _ = dt.datasets.make_multiclass(n=200, d=15, m=4, rank=2, random_state=0)
-    >>> model = dt.TraceNormClassifierCV(radii=[1.0, 10.0], cv=3).fit(X, y)
-    >>> model.radius_ in model.radii_, model.scores_.shape
-    (True, (2, 3))
+    >>> model = dt.TraceNormClassifierCV(radii=[1.0, 10.0, 100.0], cv=3).fit(X, y)
+    >>> model.radius_, model.scores_.shape
+    (10.0, (3, 3))
     """

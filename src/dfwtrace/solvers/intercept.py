@@ -43,7 +43,8 @@ class Intercept:
         self.centre = centre.x  # the mean of the rows, which X is centred at: b hardly moves with W
         self._memory = LBFGS(centre.y.size)
         self._gradient, self._weight = np.zeros(centre.y.size), 0.0
-        self._curvature = np.ones(centre.y.size)  # of each column, relative to the others
+        self._curvature = np.ones(centre.y.size)  # of each column at W = 0, relative to the others
+        self._at_zero = True  # until W leaves it
         self.b: FloatArray = np.zeros(centre.y.size)
         self.b_at_zero: FloatArray | None = self.b  # of W = 0
         self.before = np.nan  # F before b was last settled
@@ -59,6 +60,7 @@ class Intercept:
     def restore(self, memory: Memory) -> None:
         self.b, self._gradient = memory["b"], memory["gradient"]
         self.b_at_zero, self._curvature = memory["b_at_zero"], memory["curvature"]
+        self._at_zero = False
         self.objective, self.inner, self._weight = memory["numbers"]
         self._memory.restore(memory["changes"])
 
@@ -76,6 +78,10 @@ class Intercept:
         residuals = np.sqrt(2.0 * self._smoothness * self._weight * abs(self.objective))
         moved = float((self.b - self.b_at_zero) @ self._gradient)
         return float(moved + self._precision * size * residuals)
+
+    def leave_zero(self) -> None:
+        """Remember what is known of b where W = 0."""
+        self.b_at_zero, self._at_zero = self.b, False
 
     def settle(self) -> None:
         """Move b to its best for the W where the shards' states are."""
@@ -138,5 +144,7 @@ class Intercept:
         reply = require_finite(self._workers.sum("balance"), "the objective or its gradient")
         self.objective, self.inner, self._weight = (float(number) for number in reply[:3])
         self._gradient, curvature = np.split(reply[3:], 2)
-        # F is flat along the columns of rare classes, by orders of magnitude.
-        self._curvature = np.maximum(curvature, _FLATTEST * curvature.max() or 1.0)
+        if self._at_zero:
+            # F is flat along the columns of rare classes, by orders of magnitude. Only W = 0 tells
+            # that apart from rows that are fitted so well that F is flat in every direction.
+            self._curvature = np.maximum(curvature, _FLATTEST * curvature.max() or 1.0)

@@ -229,7 +229,7 @@ class Problem:
         value = self.evaluate(zero)
         self.objective_at_zero = value.objective
         if self.intercept is not None:
-            self.intercept.b_at_zero = self.intercept.b
+            self.intercept.leave_zero()
         if W.rank == 0:
             return value
         self.restart(W)
