@@ -221,6 +221,11 @@ def test_other_words_than_auto_are_refused(radius: Any, multitask: tuple[Any, An
         solve("least squares", *multitask, radius=radius)
 
 
+def test_a_misspelt_auto_is_told_the_word(multitask: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match=r"^radius must be a number or 'auto', got 'Auto'\.$"):
+        solve("least squares", *multitask, radius="Auto")
+
+
 def test_a_task_without_a_loss_needs_a_radius(multitask: tuple[Any, Any]) -> None:
     class Lossless(dt.Task[Any]):
         def stats(self, shard: dt.Shard, W: dt.LowRankMatrix) -> Any:

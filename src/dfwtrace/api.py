@@ -147,6 +147,8 @@ def solve(
     """
     began = time.perf_counter()
     automatic = isinstance(radius, str) and radius == "auto"
+    if isinstance(radius, str) and not automatic:
+        raise TypeError(f"radius must be a number or 'auto', got {describe(radius)}.")
     bound = math.nan if automatic else check_positive("radius", radius)
     seed, task = check_seed(random_state), as_task(task)
     method = resolve(solver, lmo, step, task.log_factor)
