@@ -319,10 +319,17 @@ class Path:
 
     @property
     def warning(self) -> str | None:
-        """One sentence if the best radius is at an end, where others may be better; else None."""
-        if self.validation is None or len(self.radii) < 2:
+        """One sentence if the best radius is at an end or has no score; else None."""
+        if self.validation is None:
             return None
         best, count = self.radii[self.best], len(self.radii)
+        if self.scores is not None and np.isnan(self.scores.mean(axis=1)).all():
+            return (
+                f"The score of every radius is NaN, so that {best:.3g} is a guess: the folds may "
+                "be too small for this scoring."
+            )
+        if count < 2:
+            return None
         if best == self.radii.min():
             return (
                 f"The best radius, {best:.3g}, is the smallest of the {count} tried: smaller ones "

@@ -16,6 +16,7 @@ from dfwtrace.result import Path, Result
 from dfwtrace.solvers.problem import Problem
 from dfwtrace.solvers.runner import Runner
 from dfwtrace.solvers.solver import StoppingCriteria, resolve
+from dfwtrace.validation import as_number
 
 _log = logging.getLogger("dfwtrace")
 
@@ -94,7 +95,7 @@ class Search:
             self._try(radius)
             if grid.patience is not None and self._behind >= grid.patience:
                 break
-        if grid.ratio is None:
+        if grid.ratio is None or self.trials[self.best].score == -np.inf:  # no radius has a score
             return self
         patience, first, last = grid.patience or 1, self.trials[0].radius, self.trials[-1].radius
         for _ in range(_LARGER):
@@ -149,7 +150,8 @@ class Search:
                 loss = self.problem.held_out_loss(fold, result.W, result.intercept)
                 trial.results.append(result)
                 trial.losses.append(loss)
-                trial.scores.append(-loss if self.score is None else self.score(fold, result))
+                score = -loss if self.score is None else self.score(fold, result)
+                trial.scores.append(as_number(score, "scoring"))
             except KeyboardInterrupt as ended:
                 raise self._interruption() from ended
 
