@@ -191,7 +191,13 @@ def solve(
             checkpoint=saving,
             began=began,
         )
-        return replace(runner.run(bound, W, seed), search=search)
+        try:
+            result = runner.run(bound, W, seed)
+        except KeyboardInterrupt:  # before the first epoch
+            if search is None or not search.fold_results:
+                raise
+            result = replace(search.fold_results[0][search.best], status="interrupted")
+        return replace(result, search=search)
 
 
 @renamed(epochs="max_iter")

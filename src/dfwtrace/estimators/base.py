@@ -188,7 +188,7 @@ class TraceNormEstimator(
             try:
                 X, y, data = self._read(X, y, sample_weight)
                 result = find(X, y, {"features": features, **data}, epoch_ended)
-                if result.status == "interrupted" and not result.history:
+                if result.status == "interrupted" and not (result.history or result.search):
                     raise KeyboardInterrupt  # there is nothing to keep
                 self._keep(result)
             except BaseException:

@@ -144,11 +144,10 @@ class Search:
             title = f"radius {radius:.2g}, {k + 1}/{len(self.folds)}"
             try:
                 result = self.run(problem, radius, W, title)
+                trial.results.append(result)
                 if result.status == "interrupted":
-                    trial.results.append(result)
                     raise KeyboardInterrupt
                 loss = self.problem.held_out_loss(fold, result.W, result.intercept)
-                trial.results.append(result)
                 trial.losses.append(loss)
                 score = -loss if self.score is None else self.score(fold, result)
                 trial.scores.append(as_number(score, "scoring"))
@@ -168,9 +167,12 @@ class Search:
         problem, W = self.problem.without(None), LowRankMatrix.zeros(self.problem.shape)
         results = list[Result]()
         for trial in self.trials:
-            result = self.run(problem, trial.radius, W, f"radius {trial.radius:.2g}")
-            if result.status == "interrupted":
-                raise self._interruption(results)
+            try:
+                result = self.run(problem, trial.radius, W, f"radius {trial.radius:.2g}")
+                if result.status == "interrupted":
+                    raise KeyboardInterrupt
+            except KeyboardInterrupt as ended:
+                raise self._interruption(results) from ended
             results.append(result)
             W = result.W
         return results
