@@ -181,7 +181,8 @@ class Result:
         ----------
         path : str or path-like
             The file, written whole or not at all: a previous one stays until it is complete. Of
-            what a callback added to the history, it keeps numbers and strings.
+            what a callback added to the history, it keeps numbers and strings; of a search for the
+            radius, what it found, but not `search`.
         """
         header, arrays = pack(self)
         header["setup_seconds"] = float(self.setup_seconds)
@@ -203,7 +204,7 @@ class Result:
         Returns
         -------
         Result
-            As it was saved, to the last bit.
+            As it was saved, to the last bit, but for `search`, which is not written.
 
         Raises
         ------
