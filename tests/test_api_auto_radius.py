@@ -95,6 +95,15 @@ def test_weights_count_in_the_rows_left_out(multiclass: tuple[Any, Any]) -> None
         assert search.validation[0, fold] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("form", ["gram", "implicit"])
+def test_the_weight_of_all_rows_may_be_in_one_fold(form: str, multitask: tuple[Any, Any]) -> None:
+    X, Y = multitask
+    weights = (np.arange(len(X)) == 7).astype(float)
+    result = solve("least squares", X, Y, sample_weight=weights, representation=form)
+    assert result.status == "optimal"
+    np.testing.assert_allclose(X[7] @ result.W + result.intercept, Y[7])
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_the_bits_do_not_depend_on_the_threads(name: str, data: dict[str, Any]) -> None:
     one, two = (
@@ -210,6 +219,11 @@ def test_ctrl_c_before_the_first_epoch_is_raised(multiclass: tuple[Any, Any]) ->
 def test_other_words_than_auto_are_refused(radius: Any, multitask: tuple[Any, Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^radius must be .*\.$"):
         solve("least squares", *multitask, radius=radius)
+
+
+def test_a_misspelt_auto_is_told_the_word(multitask: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match=r"^radius must be a number or 'auto', got 'Auto'\.$"):
+        solve("least squares", *multitask, radius="Auto")
 
 
 def test_a_task_without_a_loss_needs_a_radius(multitask: tuple[Any, Any]) -> None:

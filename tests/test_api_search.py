@@ -121,6 +121,18 @@ def test_a_score_that_is_not_a_number_is_never_the_best(noisy: tuple[Any, Any]) 
     assert path.best == 1
 
 
+def test_scores_that_are_all_nan_choose_nothing(noisy: tuple[Any, Any]) -> None:
+    path = search(*noisy, radii=5, scoring=lambda fold, result: np.nan)
+    assert len(path.radii) <= 5  # no end of the grid is the best
+    assert path.warning is not None
+    assert path.warning.startswith("The score of every radius is NaN")
+
+
+def test_a_score_that_is_no_number_is_refused(noisy: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError, match=r"^scoring must return a number, got None\.$"):
+        search(*noisy, radii=[1.0], scoring=lambda fold, result: None)
+
+
 def test_scores_need_folds_and_a_function(noisy: tuple[Any, Any]) -> None:
     for options in ({"scoring": "accuracy"}, {"scoring": len, "cv": None}):
         with pytest.raises(TypeError, match=r"^scoring must be callable, and needs cv, got .*\.$"):

@@ -147,6 +147,8 @@ def solve(
     """
     began = time.perf_counter()
     automatic = isinstance(radius, str) and radius == "auto"
+    if isinstance(radius, str) and not automatic:
+        raise TypeError(f"radius must be a number or 'auto', got {describe(radius)}.")
     bound = math.nan if automatic else check_positive("radius", radius)
     seed, task = check_seed(random_state), as_task(task)
     method = resolve(solver, lmo, step, task.log_factor)
@@ -189,7 +191,13 @@ def solve(
             checkpoint=saving,
             began=began,
         )
-        return replace(runner.run(bound, W, seed), search=search)
+        try:
+            result = runner.run(bound, W, seed)
+        except KeyboardInterrupt:  # before the first epoch
+            if search is None or not search.fold_results:
+                raise
+            result = replace(search.fold_results[0][search.best], status="interrupted")
+        return replace(result, search=search)
 
 
 @renamed(epochs="max_iter")

@@ -181,7 +181,8 @@ class Result:
         ----------
         path : str or path-like
             The file, written whole or not at all: a previous one stays until it is complete. Of
-            what a callback added to the history, it keeps numbers and strings.
+            what a callback added to the history, it keeps numbers and strings; of a search for the
+            radius, what it found, but not `search`.
         """
         header, arrays = pack(self)
         header["setup_seconds"] = float(self.setup_seconds)
@@ -203,7 +204,7 @@ class Result:
         Returns
         -------
         Result
-            As it was saved, to the last bit.
+            As it was saved, to the last bit, but for `search`, which is not written.
 
         Raises
         ------
@@ -319,10 +320,17 @@ class Path:
 
     @property
     def warning(self) -> str | None:
-        """One sentence if the best radius is at an end, where others may be better; else None."""
-        if self.validation is None or len(self.radii) < 2:
+        """One sentence if the best radius is at an end or has no score; else None."""
+        if self.validation is None:
             return None
         best, count = self.radii[self.best], len(self.radii)
+        if self.scores is not None and np.isnan(self.scores.mean(axis=1)).all():
+            return (
+                f"The score of every radius is NaN, so that {best:.3g} is a guess: the folds may "
+                "be too small for this scoring."
+            )
+        if count < 2:
+            return None
         if best == self.radii.min():
             return (
                 f"The best radius, {best:.3g}, is the smallest of the {count} tried: smaller ones "

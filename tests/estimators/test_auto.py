@@ -165,6 +165,24 @@ def test_ctrl_c_is_raised_with_the_best_model_set(model: Any, after: int, multic
     assert "nan" not in model.result_.message
 
 
+@pytest.mark.parametrize(
+    "model", [dt.TraceNormClassifier(), dt.TraceNormClassifierCV(radii=[1.0, 5.0], cv=2)]
+)
+def test_ctrl_c_between_search_and_fit_keeps_what_was_found(model: Any, multiclass: Data) -> None:
+    X, y = multiclass
+    engine = Stopping(10**9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few radii are tried, on purpose
+        clone(model).set_params(engine=engine).fit(X, y)
+    rounds = 10**9 - engine.left
+    for after in range(rounds - 100, rounds, 9):
+        stopped = clone(model).set_params(engine=Stopping(after))
+        with pytest.raises(KeyboardInterrupt):
+            stopped.fit(X, y)
+        assert stopped.status_ == "interrupted"
+        assert stopped.score(X, y) > 0.5
+
+
 def test_ctrl_c_before_the_first_epoch_keeps_the_model_before(multiclass: Data) -> None:
     X, y = multiclass
     model = dt.TraceNormClassifier(radius=5.0).fit(X, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from sklearn.base import clone, config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, make_scorer, r2_score
-from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, PredefinedSplit, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -257,3 +258,18 @@ def test_one_target_stays_one(multitask: Data) -> None:
     X, Y = multitask
     model = dt.TraceNormRegressorCV(RADII, cv=2, scoring="r2", **SMALL).fit(X, Y[:, 0])
     assert (model.predict(X).shape, model.coef_.shape) == ((60,), (7,))
+
+
+def test_scores_of_single_rows_that_are_nan_are_said(multitask: Data) -> None:
+    X, Y = multitask
+    model = dt.TraceNormRegressorCV(RADII, cv=LeaveOneOut(), scoring="r2", tol=1e-2, **SMALL)
+    with warnings.catch_warnings(record=True) as caught:  # scikit-learn's, and ours
+        warnings.simplefilter("always")
+        model.fit(X[:12], Y[:12])
+    assert any("The score of every radius is NaN" in str(each.message) for each in caught)
+
+
+def test_several_scores_at_once_are_refused(multiclass: Data) -> None:
+    model = dt.TraceNormClassifierCV([1.0], cv=2, scoring=["accuracy", "f1_macro"], **SMALL)
+    with pytest.raises(TypeError, match=r"^scoring must return a number, got "):
+        model.fit(*multiclass)

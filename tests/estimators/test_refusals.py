@@ -126,7 +126,7 @@ def test_a_bad_setting_of_a_search_is_refused_in_one_sentence(
 
 def test_a_bad_radius_is_refused_in_a_warm_start_too(multitask: Data) -> None:
     model = dt.TraceNormRegressor(1.0, warm_start=True).fit(*multitask)
-    with pytest.raises(TypeError, match=r"radius must be a number, got 'a'\."):
+    with pytest.raises(TypeError, match=r"radius must be a number or 'auto', got 'a'\."):
         model.set_params(radius="a").fit(*multitask)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,8 +13,8 @@ import scipy.sparse as sp
 from scipy.special import log_softmax, softmax
 
 import dfwtrace as dt
-from dfwtrace.data.shards import Shard
-from dfwtrace.tasks.program import ShardProgram
+from dfwtrace.data.shards import Folds, Shard
+from dfwtrace.tasks.program import FoldProgram, ShardProgram
 from dfwtrace.tasks.task import join_weights
 
 SHAPE = (4, 3)
@@ -371,3 +372,15 @@ def test_shifting_equals_building_at_the_intercept(
         tangent = [expected[:2], ((X - centre).T @ R @ W.V).ravel(), (R.T @ (X - centre) @ W.U)]
         tangent[2] = tangent[2].ravel()
         np.testing.assert_allclose(program.tangent(held), np.concatenate(tangent), atol=1e-11)
+
+
+def test_copies_of_the_rows_outside_a_fold_end_with_the_search() -> None:
+    rng = np.random.default_rng(0)
+    shard = Shard(0, rng.standard_normal((6, 4)), rng.standard_normal((6, 3)))
+    program = FoldProgram(Dense(), SHAPE, Folds(2, 0, np.array([0.0, 1.0] * 3)))
+    held = program.stats_without(shard, 1, np.zeros(1), *zero_factors())
+    assert held.held_out is not None
+    np.testing.assert_array_equal(held.held_out.X, shard.X[1::2])
+    copied = weakref.ref(held.state["X"]), weakref.ref(held.held_out.X)
+    held = program.stats(shard, *zero_factors())
+    assert (held.n_rows, [each() for each in copied]) == (6, [None, None])

@@ -188,7 +188,7 @@ class TraceNormEstimator(
             try:
                 X, y, data = self._read(X, y, sample_weight)
                 result = find(X, y, {"features": features, **data}, epoch_ended)
-                if result.status == "interrupted" and not result.history:
+                if result.status == "interrupted" and not (result.history or result.search):
                     raise KeyboardInterrupt  # there is nothing to keep
                 self._keep(result)
             except BaseException:
@@ -414,7 +414,7 @@ class FixedRadius(TraceNormEstimator):
 
         start: LowRankMatrix | None = vars(self).get("low_rank_") if self.warm_start else None
         # The norm of standardised features is known only during the fit, which shrinks it then.
-        if start is not None and self.radius != "auto" and not self.standardize:
+        if start is not None and not isinstance(self.radius, str) and not self.standardize:
             radius = check_positive("radius", self.radius)
             start = start * min(1.0, radius / (start.trace_norm or radius))
         return solve(

@@ -118,7 +118,8 @@ class CrossValidated(TraceNormEstimator):
             weights = {"sample_weight": sample_weight[rows]} if weighted else {}
             fitted.__dict__.pop("feature_names_in_", None)  # the rows have no names here
             fitted._keep(result)
-            return float(scorer(fitted, X[rows], y[rows], **weights))
+            score: float = scorer(fitted, X[rows], y[rows], **weights)
+            return score
 
         return score
 

@@ -16,6 +16,7 @@ from dfwtrace.result import Path, Result
 from dfwtrace.solvers.problem import Problem
 from dfwtrace.solvers.runner import Runner
 from dfwtrace.solvers.solver import StoppingCriteria, resolve
+from dfwtrace.validation import as_number
 
 _log = logging.getLogger("dfwtrace")
 
@@ -94,7 +95,7 @@ class Search:
             self._try(radius)
             if grid.patience is not None and self._behind >= grid.patience:
                 break
-        if grid.ratio is None:
+        if grid.ratio is None or self.trials[self.best].score == -np.inf:  # no radius has a score
             return self
         patience, first, last = grid.patience or 1, self.trials[0].radius, self.trials[-1].radius
         for _ in range(_LARGER):
@@ -143,13 +144,13 @@ class Search:
             title = f"radius {radius:.2g}, {k + 1}/{len(self.folds)}"
             try:
                 result = self.run(problem, radius, W, title)
+                trial.results.append(result)
                 if result.status == "interrupted":
-                    trial.results.append(result)
                     raise KeyboardInterrupt
                 loss = self.problem.held_out_loss(fold, result.W, result.intercept)
-                trial.results.append(result)
                 trial.losses.append(loss)
-                trial.scores.append(-loss if self.score is None else self.score(fold, result))
+                score = -loss if self.score is None else self.score(fold, result)
+                trial.scores.append(as_number(score, "scoring"))
             except KeyboardInterrupt as ended:
                 raise self._interruption() from ended
 
@@ -166,9 +167,12 @@ class Search:
         problem, W = self.problem.without(None), LowRankMatrix.zeros(self.problem.shape)
         results = list[Result]()
         for trial in self.trials:
-            result = self.run(problem, trial.radius, W, f"radius {trial.radius:.2g}")
-            if result.status == "interrupted":
-                raise self._interruption(results)
+            try:
+                result = self.run(problem, trial.radius, W, f"radius {trial.radius:.2g}")
+                if result.status == "interrupted":
+                    raise KeyboardInterrupt
+            except KeyboardInterrupt as ended:
+                raise self._interruption(results) from ended
             results.append(result)
             W = result.W
         return results

@@ -195,6 +195,12 @@ class FoldProgram(ShardProgram):
         # By shard: the fold that was left out last, and the rows outside and inside of it.
         self._parts: dict[int, tuple[int, Shard, Shard]] = {}
 
+    def stats(
+        self, shard: Shard, U: Array, s: Array, V: Array, *b: Array, old: object = None
+    ) -> ShardState:
+        self._parts.pop(shard.index, None)  # copies of its rows, needed no longer
+        return super().stats(shard, U, s, V, *b, old=old)
+
     def stats_without(
         self, shard: Shard, fold: int, before: Array, *at: Array, old: object = None
     ) -> ShardState:
@@ -208,7 +214,8 @@ class FoldProgram(ShardProgram):
             self._parts[shard.index] = int(fold), outside, inside
         _, outside, inside = self._parts[shard.index]
         same = isinstance(old, ShardState) and old.held_out is inside
-        return self.stats(outside, *at, old=old if same else None)._replace(held_out=inside)
+        state = super().stats(outside, *at, old=old if same else None)
+        return state._replace(held_out=inside)
 
     def held_out_loss(
         self, held: ShardState, U: Array, s: Array, V: Array, *b: Array

@@ -94,14 +94,13 @@ class Moments:
         Σ(x - x̄)(x - x̄)ᵀ = Σxxᵀ - (Σx)(Σx)ᵀ/n, exact to rounding for rows near their means.
         """
         d, m = self.B.shape[0] - 1, self.B.shape[1]
-        x_sum, y_sum, n = self.A[d, :d], self.B[d], self.weight
-        if not n > 0.0:
-            raise ValueError("sample_weight must not be zero for all rows.")
+        # All rows outside a fold may weigh nothing: their moments and means are 0 then.
+        x_sum, y_sum, n = self.A[d, :d], self.B[d], self.weight or 1.0
         centred = Moments(np.empty(d * (d + m) + 2), (d, m))
         np.subtract(self.A[:d, :d], np.outer(x_sum, x_sum / n), out=centred.A)
         np.subtract(self.B[:d], np.outer(x_sum, y_sum / n), out=centred.B)
         centred.packed[-2] = max(0.0, self.half_norm - 0.5 * float(y_sum @ y_sum) / n)
-        centred.packed[-1] = n
+        centred.packed[-1] = self.weight
         return centred, Centre(x_sum / n, y_sum / n)
 
 
