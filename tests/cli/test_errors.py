@@ -37,6 +37,9 @@ BY_SPECIES = "-t species "
 
 # What is wrong with a fit of train.csv, and words that the sentence must have.
 FITS = {
+    BY_SPECIES + "--cv 1": "--cv 2",
+    BY_SPECIES + "--cv 51": "--cv 51 rows of any class (30): --radius auto",
+    BY_SPECIES + "--impute mode": "'--impute': 'mode' is not one of 'mean',",
     "--target specis": "train.csv 'specis' 'species'",
     "": "--target train.csv 'sepal' 'species'",
     BY_SPECIES + "--features z*": "train.csv 'z*'",
@@ -295,3 +298,30 @@ def test_a_traceback_of_a_worker_is_cut_to_what_it_was() -> None:
 
 def test_debug_may_stand_anywhere(train: Path) -> None:
     assert call("fit", train, "--debug").stderr == call("--debug", "fit", train).stderr
+
+
+def test_a_target_of_one_class_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("a,fruit\n1,fig\n2,fig\n")
+    sentence = "the target holds one class only, 'fig': there is nothing to tell apart."
+    assert refused("fit", tmp_path / "one.csv", "-t", "fruit") == sentence
+    assert refused("path", tmp_path / "one.csv", "-t", "fruit") == sentence
+
+
+def test_more_folds_than_rows_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("a,b\n1,0.5\n2,1.5\n")
+    said = refused("fit", tmp_path / "two.csv", "-t", "b")
+    assert said.startswith("--cv 5 is more than there are rows (2): ")
+
+
+def test_a_row_of_another_length_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ragged.csv").write_text("a,b\n1,0.5\n2,1.5,3\n")
+    said = refused("fit", tmp_path / "ragged.csv", "-t", "b")
+    assert said.endswith("has 2 columns, but row 3 (the header is row 1) has 3: "
+                         "check its separators and quotes.")  # fmt: skip
+    (tmp_path / "empty.csv").write_text("")
+    assert refused("fit", tmp_path / "empty.csv", "-t", "b").endswith("empty.csv has no rows.")
+
+
+def test_path_names_no_option_of_fit(train: Path) -> None:
+    said = done("path", train, "-t", "species", "--radii", "1,8", "--cv", 2, "--tol", 0.01)
+    assert said.stdout.splitlines()[1].endswith(" over 2 radii in 2 folds.")

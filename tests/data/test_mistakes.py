@@ -43,12 +43,16 @@ LATE = LONG.replace("\n299000,", "\nbad,")
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
-        ("", {}, ["Empty CSV"]),
-        ("\n\n", {}, ["Empty CSV"]),
+        ("", {}, ["t.csv has no rows."]),
+        ("\n\n", {}, ["t.csv has no rows."]),
         ("a,b\n", {}, ["no rows"]),
-        ("a,b\n1,2\n3\n", {}, ["t.csv", "Row #3: Expected 2 columns, got 1"]),
-        ("a,b\n1,2,3\n", {}, ["t.csv", "Row #2: Expected 2 columns, got 3"]),
-        (LONG + "1,2\n", {"target": "t"}, ["Row #300002: Expected 3 columns, got 2"]),
+        ("a,b\n1,2\n3\n", {}, ["t.csv", "has 2 columns, but row 3 (the header is row 1) has 1: "]),
+        ("a,b\n1,2,3\n", {}, ["t.csv", "has 2 columns, but row 2 (the header is row 1) has 3: "]),
+        (
+            LONG + "1,2\n",
+            {"target": "t"},
+            ["3 columns, but row 300002 (the header is row 1) has 2: "],
+        ),
         ("a,a\n1,2\n", {}, ["2 columns named 'a'"]),
         ("a, a\n1,2\n", {}, ["2 columns named 'a'"]),
         ('a,b\n1,"2\n3,4\n', {}, ["column 'b'", "text ('2\\n3,4", "in row 1: "]),
@@ -85,9 +89,9 @@ LATE = LONG.replace("\n299000,", "\nbad,")
         (
             "x,t\n1,Zoë\n".encode("latin-1"),
             {"target": "t"},
-            ["t.csv", "invalid UTF8 data"],
+            ["t.csv is not in UTF-8: save it in that encoding."],
         ),
-        ("x,Zoë\n1,2\n".encode("latin-1"), {}, ["UTF-8"]),
+        ("x,Zoë\n1,2\n".encode("latin-1"), {}, ["is not in UTF-8: save it in that encoding."]),
         ("a,b\n1,2\n".encode("utf-16"), {}, ["UTF-8"]),
     ],
 )

@@ -84,6 +84,11 @@ def test_a_radius_that_is_too_small_is_pointed_out(easy: Data) -> None:
     assert sentences(dt.TraceNormRegressor(radius=least), *easy) == []
 
 
+def test_radii_that_are_all_too_small_are_pointed_out_once(easy: Data) -> None:
+    (said,) = sentences(dt.TraceNormRegressorCV(radii=[1e-5, 1e-4]), *easy)
+    assert said.endswith("is the largest of the 2 tried: larger ones may do better.")
+
+
 def test_a_bound_that_is_idle_is_not_too_small() -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((200, 2)), rng.standard_normal((200, 2))

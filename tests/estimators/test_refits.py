@@ -13,7 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 import dfwtrace as dt
 
 # Few radii are tried here, on purpose.
-pytestmark = pytest.mark.filterwarnings("ignore:The best radius:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The best radius:UserWarning", "ignore:At the radius that did best:UserWarning"
+)
 
 Data = tuple[Any, Any]
 SMALL: Any = {"tol": 1e-2, "n_shards": 1, "n_jobs": 1}

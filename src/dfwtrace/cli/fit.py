@@ -235,7 +235,7 @@ def path(
         output.say(rows.source)
         output.warn(*rows.warnings)
         kind, y = rows_of.judge(rows.y, task, rows.target_names)
-        model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose)
+        model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose, hint="")
     shown = [["radius", "objective", "relative gap", "rank", "validation loss", ""]]
     steps, losses, short = [], model.validation_.mean(axis=1).tolist(), 0
     for radius, result, loss in zip(model.radii_, model.path_.results, losses, strict=True):
@@ -293,7 +293,25 @@ def _number(radius: str) -> float:
         raise CommandError(f"{what}, got {radius}.") from error
 
 
-def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **more: Any) -> Any:
+def _check_folds(y: Any, task: str, folds: int) -> None:
+    """Refuse more folds than there are rows, or rows of the most frequent class."""
+    if isinstance(y, np.ndarray):  # else Spark has it
+        most, what = len(y), "rows"
+        if task == "classification":
+            most, what = int(np.unique(y, return_counts=True)[1].max()), "rows of any class"
+        instead = "lower it, or choose the radius with --radius auto"
+        require(folds <= most, f"--cv {folds} is more than there are {what} ({most}): {instead}.")
+
+
+def fitted(
+    task: str,
+    rows: Any,
+    given: Given,
+    output: Output,
+    verbose: bool,
+    hint: str = "; --radius sets one",
+    **more: Any,
+) -> Any:
     """Fit an estimator, and show how; return after Ctrl-C too, if there is a model to save."""
     kind, given = "TraceNormClassifier", dict(given)
     if task == "regression":
@@ -301,7 +319,12 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
         require(weights is None, "--class-weight belongs to classification.")
     what = task.capitalize()
     if task == "classification" and isinstance(rows[1], np.ndarray):
-        what += f" into {len(np.unique(rows[1])):,} classes"
+        classes = np.unique(rows[1])
+        one = (
+            f"the target holds one class only, {str(classes[0])!r}: there is nothing to tell apart"
+        )
+        require(len(classes) > 1, f"{one}.")
+        what += f" into {len(classes):,} classes"
     if "radius" in given:
         radius = given["radius"]
         how = (
@@ -313,8 +336,8 @@ def fitted(task: str, rows: Any, given: Given, output: Output, verbose: bool, **
     else:
         kind, radii, folds = f"{kind}CV", given["radii"], given["cv"]
         n = radii if isinstance(radii, int) else len(radii)
-        over = f"{n} radii in {folds} folds; --radius sets one"
-        output.say(f"{what}; cross-validating over {over}.")
+        _check_folds(rows[1], task, folds)
+        output.say(f"{what}; cross-validating over {n} radii in {folds} folds{hint}.")
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
     estimator = getattr(dt, kind)(**given, verbose=int(show))
     with ui.refusing(), warnings.catch_warnings(record=True) as heard:

@@ -234,7 +234,10 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return error.code, str(error)
     usage = getattr(error, "format_message", None)  # typer's errors about options
     if usage is not None:
-        return BAD_INPUT, " ".join(usage().split())
+        # What checks the values of options begins some sentences with a word of its own.
+        sentence = " ".join(usage().split()).replace(": Value error, ", ": ")
+        ended = not sentence or sentence.endswith((".", "?", ")"))
+        return BAD_INPUT, sentence if ended else f"{sentence}."
     unusable = DataFileError | ModelFormatError | CheckpointError
     if isinstance(error, unusable | FileNotFoundError | PermissionError):
         return BAD_INPUT, sentence_of(error)

@@ -76,7 +76,8 @@ class Survey(NamedTuple):
 
 def describe(file: str, X: Matrix, targets: list[str]) -> str:
     """Return the `source` of a table."""
-    line = f"{file}: {X.shape[0]} rows, {X.shape[1]} features"
+    counts = zip(X.shape, ("row", "feature"), strict=True)
+    line = f"{file}: " + ", ".join(f"{n} {noun}{'s' * (n != 1)}" for n, noun in counts)
     if len(targets) > 1:
         return f"{line}, {len(targets)} targets"
     return f"{line}, target {targets[0]!r}" if targets else line
@@ -114,6 +115,16 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     # Readers of damaged files raise almost anything: EOFError, struct.error, MemoryError, KeyError.
     except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in reason or "\0" in reason:
+            raise DataFileError(f"{path} is not in UTF-8: save it in that encoding.") from error
+        if "Empty CSV file" in reason:
+            raise DataFileError(f"{path} has no rows.") from error
+        if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", reason):
+            row, expected, got = found.groups()
+            problem = (
+                f"{path} has {expected} columns, but row {row} (the header is row 1) has {got}"
+            )
+            raise DataFileError(f"{problem}: check its separators and quotes.") from error
         sentence = f"{path} is not {kind}, or is cut short or damaged: {reason}."
         raise DataFileError(sentence) from error
 

@@ -209,7 +209,8 @@ class TraceNormEstimator(
         if search is not None and search.warning is not None:
             yield UserWarning, search.warning
         elif search is not None and n_rows < _FEW_ROWS:
-            yield UserWarning, f"The radius was chosen by {n_rows} rows only, which is a guess."
+            few = "one row" if n_rows == 1 else f"{n_rows} rows"
+            yield UserWarning, f"The radius was chosen by {few} only, which is a guess."
         before, now, radius = result.objective_at_zero, result.objective, result.radius
         if is_classifier(self) and not result.is_bound_active and now <= (self.tol or 0.0) * before:
             yield (
@@ -221,11 +222,14 @@ class TraceNormEstimator(
         if result.is_bound_active and now >= _LITTLE * before > 0.0:
             share = f"the objective is still {now / before:.0%} of its value at W = 0"
             if search is not None:
+                if radius == search.radii.max() != search.radii.min():
+                    return  # a larger one may explain more, which the search has said
                 at_best = f"At the radius that did best on rows left out, {radius:.3g}, {share}"
                 yield UserWarning, f"{at_best}: the features explain little."
                 return
             # F at the best W is convex in the radius, so half of F(0) takes this much at least.
-            least = f", or at least {0.5 * radius * before / (before - now):.2g}" * (now < before)
+            lowered = before - now + result.gap  # at most, at this radius
+            least = f", or at least {0.5 * radius * before / lowered:.2g}" if lowered > 0 else ""
             small = f"radius {radius:g} is so small that the model explains little: {share}"
             yield UserWarning, f"{small}; try radius='auto'{least}."
 
