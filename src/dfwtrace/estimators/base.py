@@ -67,7 +67,7 @@ _ADVICE = {
     "stalled": "Raise tol",
 }
 _LITTLE = 0.9  # a fit whose objective is at least this share of F(0) explains little
-_FEW_ROWS = 10  # too few to choose a radius by
+_TOO_FEW_ROWS = 10  # too few to choose a radius by
 
 # What several estimators document alike: it takes the place of the key in their docstrings.
 _SHARED_DOCS = {
@@ -208,7 +208,7 @@ class TraceNormEstimator(
         search, n_rows = vars(self).get("path_", result.search), result.plan.workload.n
         if search is not None and search.warning is not None:
             yield UserWarning, search.warning
-        elif search is not None and n_rows < _FEW_ROWS:
+        elif search is not None and n_rows < _TOO_FEW_ROWS:
             few = "one row" if n_rows == 1 else f"{n_rows} rows"
             yield UserWarning, f"The radius was chosen by {few} only, which is a guess."
         before, now, radius = result.objective_at_zero, result.objective, result.radius

@@ -98,20 +98,26 @@ class Search:
         if grid.ratio is None or self.trials[self.best].score == -np.inf:  # no radius has a score
             return self
         patience, first, last = grid.patience or 1, self.trials[0].radius, self.trials[-1].radius
-        for _ in range(_LARGER):
-            if self._behind >= patience or not self._worthwhile:
-                break
-            self._try(self.trials[-1].radius * grid.ratio)
+        # Large radii are the expensive ones: where the smallest is best, smaller ones come first.
+        self._grow(grid.ratio, lambda: self._behind >= (patience if self.best > 0 else 1))
         for _ in range(_SMALLER):
             if self.best > 0 or self._out_of_time:
                 break
             self._try(self.trials[0].radius / grid.ratio)
+        self._grow(grid.ratio, lambda: self._behind >= patience)
         if (self.trials[0].radius, self.trials[-1].radius) != (first, last):
             _log.info(
                 "the best radius was at an end of the grid, which grew from %g to %g to %g to %g",
                 *(first, last, self.trials[0].radius, self.trials[-1].radius),
             )
         return self
+
+    def _grow(self, ratio: float, enough: Callable[[], bool]) -> None:
+        """Try larger radii until that is enough, or could change nothing."""
+        for _ in range(_LARGER):
+            if enough() or not self._worthwhile:
+                return
+            self._try(self.trials[-1].radius * ratio)
 
     @property
     def best(self) -> int:
