@@ -156,7 +156,14 @@ def test_warnings_are_on_the_page_which_is_not_green(
 def test_small_classes_are_warned_of(train: Path, model: Path) -> None:
     train.write_text(train.read_text() + "9,9,9,rose\n8,9,9,rose\n")
     found = fit(train, model, "--radii", "1,8", "--cv", 3, "--tol", 0.01)
-    assert "The least populated class in y has only 2 members" in found["warnings"][0]
+    said = "the number of rows of the rarest class, 2, is less than --cv 3."
+    assert found["warnings"][0] == said
+
+
+def test_a_radius_that_is_too_small_is_warned_of(train: Path, model: Path) -> None:
+    (said,) = fit(train, model, "--radius", 1e-4)["warnings"]
+    assert said.startswith("--radius 0.0001 is so small that ")
+    assert "; try --radius auto, or at least " in said
 
 
 def test_what_is_there_is_replaced_only_by_a_model(train: Path, model: Path) -> None:

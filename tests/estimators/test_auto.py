@@ -84,6 +84,21 @@ def test_a_radius_that_is_too_small_is_pointed_out(easy: Data) -> None:
     assert sentences(dt.TraceNormRegressor(radius=least), *easy) == []
 
 
+def test_a_radius_within_the_tolerance_of_zero_is_pointed_out() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 3))
+    level = (X[:, 0] + 0.3 * rng.standard_normal(120) > 0).astype(int) + (X[:, 1] > 0.5)
+    y = np.array(["low", "middle", "high"])[level]
+    inside = []
+    for radius in (1e-3, 1e-5):
+        model = dt.TraceNormClassifier(radius=radius)
+        (said,) = sentences(model, X, y)
+        assert said.startswith(f"radius {radius:g} is so small that ")
+        inside.append(not model.result_.is_bound_active)
+    assert any(inside)  # else it is no test of W inside of the ball
+    assert sentences(dt.TraceNormClassifier(radius=1.0), np.ones((120, 3)), y) == []
+
+
 def test_radii_that_are_all_too_small_are_pointed_out_once(easy: Data) -> None:
     (said,) = sentences(dt.TraceNormRegressorCV(radii=[1e-5, 1e-4]), *easy)
     assert said.endswith("is the largest of the 2 tried: larger ones may do better.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from contextlib import ExitStack, suppress
@@ -64,6 +65,15 @@ RandomState = Annotated[int | None, Option(min=0, help="Seed of all random numbe
 Representation = Annotated[Forms, Option(help="auto, gram, implicit, dense or factored.")]
 Dtype = Annotated[Floats, Option(help="float32 or float64. Default: as in the file.")]
 
+# Warnings for programmers, and the same on the command line.
+_FOR_USERS = {
+    r"The least populated class in y has only (\d+) members.*n_splits=(\d+)": (
+        r"the number of rows of the rarest class, \1, is less than --cv \2"
+    ),
+    "`y`": "The target",
+    "radius='auto'": "--radius auto",
+    "^radius": "--radius",
+}
 _RADII, _TOL = "10", 1e-4  # where none are given
 _SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius only
 _OF_STEP = ("objective", "gap", "relative_gap", "status")
@@ -351,7 +361,10 @@ def fitted(
     left_out = (ConvergenceWarning, DeprecationWarning, FutureWarning)
     for warning in heard:
         if not issubclass(warning.category, left_out):
-            output.warn(" ".join(str(warning.message).split()))
+            said = " ".join(str(warning.message).split())
+            for pattern, words in _FOR_USERS.items():
+                said = re.sub(pattern, words, said)
+            output.warn(said)
     return estimator.set_params(verbose=0)
 
 

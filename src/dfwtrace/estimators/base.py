@@ -219,10 +219,14 @@ class TraceNormEstimator(
                 f"W = 0, within tol, and radius {radius:.3g} holds nothing back, so W is one of "
                 "many; a smaller radius or tol determines it.",
             )
-        if result.is_bound_active and now >= _LITTLE * before > 0.0:
+        # With a tiny radius W = 0 is within the tolerance, and W may end anywhere in the ball.
+        # A gap below 1e-9 is but rounding.
+        undecided = result.gap > max(1e-9 * before, 0.1 * (before - now))
+        undecided = undecided and result.status == "optimal"  # else more epochs decide
+        if (result.is_bound_active or undecided) and now >= _LITTLE * before > 0.0:
             share = f"the objective is still {now / before:.0%} of its value at W = 0"
             if search is not None:
-                if radius == search.radii.max() != search.radii.min():
+                if search.warning is not None and radius > search.radii.min():
                     return  # a larger one may explain more, which the search has said
                 at_best = f"At the radius that did best on rows left out, {radius:.3g}, {share}"
                 yield UserWarning, f"{at_best}: the features explain little."
