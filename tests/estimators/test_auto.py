@@ -127,6 +127,17 @@ def test_classes_that_are_separated_are_pointed_out() -> None:
     assert sentences(dt.TraceNormClassifier(radius=3.0), X, y) == []
 
 
+def test_features_of_very_different_size_are_pointed_out(easy: Data) -> None:
+    X, Y = easy
+    units = np.geomspace(1e-6, 1e6, 10)
+    said = sentences(dt.TraceNormRegressor(), X * units, Y)
+    assert "The features differ in size by a factor of 1e+12; set standardize=True." in said
+    assert not any("differ" in one for one in sentences(dt.TraceNormRegressor(), X * 1e6, Y))
+    constant = np.column_stack([X, np.full(len(X), 1e-20)])
+    for model in (dt.TraceNormRegressor(standardize=True), dt.TraceNormRegressor()):
+        assert sentences(model, constant if not model.standardize else X * units, Y) == []
+
+
 def test_a_best_radius_at_the_end_is_pointed_out(easy: Data) -> None:
     (said, *_) = sentences(dt.TraceNormRegressorCV(radii=[1e-4, 1e-2], cv=2), *easy)
     assert said == (

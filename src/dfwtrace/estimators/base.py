@@ -67,6 +67,8 @@ _ADVICE = {
     "stalled": "Raise tol",
 }
 _LITTLE = 0.9  # a fit whose objective is at least this share of F(0) explains little
+_VERY_DIFFERENT = 1e9  # sizes of features, of which the small ones then count for nothing
+_SOME_ROWS = 2048  # to estimate these sizes by
 _TOO_FEW_ROWS = 10  # too few to choose a radius by
 
 # What several estimators document alike: it takes the place of the key in their docstrings.
@@ -197,6 +199,9 @@ class TraceNormEstimator(
                 raise
             if result.status == "interrupted":  # with the best model so far set
                 raise KeyboardInterrupt
+            if not self.standardize and (ratio := _ratio_of_sizes(X)) > _VERY_DIFFERENT:
+                sentence = f"The features differ in size by a factor of {ratio:.0e}"
+                warnings.warn(f"{sentence}; set standardize=True.", stacklevel=3 + HAS_CALLBACKS)
             for category, sentence in self._concerns(result):
                 warnings.warn(sentence, category, stacklevel=3 + HAS_CALLBACKS)
 
@@ -468,6 +473,17 @@ def _announced(
 
     yield epoch_ended
     fit.call_on_fit_task_end(reconstruction_attributes={}, **data)
+
+
+def _ratio_of_sizes(X: Data) -> float:
+    """Return the largest over the smallest standard deviation of the features, of some rows."""
+    if not isinstance(X, np.ndarray) or not X.size:
+        return 1.0
+    rows = X[:_SOME_ROWS].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sizes = rows.std(axis=0)
+        sizes = sizes[sizes > 1e-12 * np.abs(rows.mean(axis=0))]  # others are constant
+        return float(sizes.max() / sizes.min()) if sizes.size else 1.0
 
 
 def read_weights(X: Matrix, sample_weight: Data) -> Array | None:
