@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dfwtrace._typing import Data
-from dfwtrace.data.shards import ArrayRows, Facts, Folds, copied_bytes, is_far
+from dfwtrace.data.shards import ArrayRows, Facts, Folds, Shard, copied_bytes, is_far
 from dfwtrace.engines import Engine, LocalEngine, SparkEngine, is_frame
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.solvers.problem import Problem
@@ -155,12 +155,12 @@ def check_start(start: object, problem: Problem, radius: float) -> LowRankMatrix
     return start.compress()
 
 
-def check_radii(radii: object) -> int | list[float]:
+def check_radii(radii: Data) -> int | list[float]:
     """The number of radii to find, or the radii as given."""
     if isinstance(radii, int | np.integer):
         return check_count("radii", radii, 1)
     several = np.iterable(radii) and not isinstance(radii, str | bytes)
-    checked = [check_positive("radii", radius) for radius in radii] if several else []  # type: ignore[attr-defined]
+    checked = [check_positive("radii", radius) for radius in radii] if several else []
     if not checked:
         raise ValueError(
             f"radii must be a list of positive numbers, or how many to try, got {describe(radii)}."
@@ -185,7 +185,7 @@ def check_folds(cv: Data, seed: int, problem: Problem) -> Folds:
                 f"gaps, got {describe(cv)} of shape {given.shape}."
             )
         if problem.task.weighted and isinstance(problem.rows, ArrayRows):
-            weights = problem.rows.y[:, 0]  # type: ignore[index]  # they came with y
+            weights = Shard(0, problem.rows.X, problem.rows.y).targets[:, 0]
             if not all(weights[given != fold].any() for fold in range(n_folds)):
                 raise ValueError("sample_weight must not be zero for all rows outside a fold.")
     return Folds(n_folds, seed, given.astype(np.float64))

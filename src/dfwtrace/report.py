@@ -20,6 +20,7 @@ import numpy as np
 
 from dfwtrace import plotting
 from dfwtrace._typing import Data, FloatArray
+from dfwtrace.estimators.advice import concerns
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.plotting import Series, column, drawable
 from dfwtrace.result import History, Path, Result
@@ -229,7 +230,7 @@ class Report:
         if feature_names is None:
             feature_names = known.get("feature_names_in_")
         found = evaluation.evaluations(estimator, X, y, sample_weight, test, target_names)
-        heard = [sentence for _, sentence in estimator._concerns(result)]
+        heard = [sentence for _, sentence in concerns(estimator, result, X)]
         heard += [f"{kind} rows: {one.warning}" for kind, one in found.items() if one.warning]
         names = feature_names, target_names
         facts = {

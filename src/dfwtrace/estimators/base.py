@@ -20,7 +20,6 @@ from sklearn.base import (
     TransformerMixin,
     is_classifier,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -28,6 +27,7 @@ from dfwtrace._typing import Array, Data, DType, FloatArray, Matrix
 from dfwtrace.api import solve
 from dfwtrace.data.shards import default_shards
 from dfwtrace.engines import Engine, LocalEngine, is_frame
+from dfwtrace.estimators.advice import concerns
 from dfwtrace.files.checkpoint import Checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
@@ -59,17 +59,6 @@ except ImportError:  # scikit-learn before 1.9
         """Stand for scikit-learn's decorator."""
         return fit
 
-
-# What to do about a fit that ended short of its tolerance, by its status.
-_ADVICE = {
-    "max_iter": "Raise max_iter or tol",
-    "max_time": "Raise max_time or tol",
-    "stalled": "Raise tol",
-}
-_LITTLE = 0.9  # a fit whose objective is at least this share of F(0) explains little
-_VERY_DIFFERENT = 1e9  # sizes of features, of which the small ones then count for nothing
-_SOME_ROWS = 2048  # to estimate these sizes by
-_TOO_FEW_ROWS = 10  # too few to choose a radius by
 
 # What several estimators document alike: it takes the place of the key in their docstrings.
 _SHARED_DOCS = {
@@ -199,48 +188,8 @@ class TraceNormEstimator(
                 raise
             if result.status == "interrupted":  # with the best model so far set
                 raise KeyboardInterrupt
-            if not self.standardize and (ratio := _ratio_of_sizes(X)) > _VERY_DIFFERENT:
-                sentence = f"The features differ in size by a factor of {ratio:.0e}"
-                warnings.warn(f"{sentence}; set standardize=True.", stacklevel=3 + HAS_CALLBACKS)
-            for category, sentence in self._concerns(result):
+            for category, sentence in concerns(self, result, X):
                 warnings.warn(sentence, category, stacklevel=3 + HAS_CALLBACKS)
-
-    def _concerns(self, result: Result) -> Iterator[tuple[type[Warning], str]]:
-        """What a user should know of a fit that has ended by itself."""
-        if result.status in _ADVICE and self.tol is not None:  # user-requested stops do not warn
-            scaling = "" if self.standardize else ", or set standardize=True"
-            yield ConvergenceWarning, f"{result.message} {_ADVICE[result.status]}{scaling}."
-        search, n_rows = vars(self).get("path_", result.search), result.plan.workload.n
-        if search is not None and search.warning is not None:
-            yield UserWarning, search.warning
-        elif search is not None and n_rows < _TOO_FEW_ROWS:
-            few = "one row" if n_rows == 1 else f"{n_rows} rows"
-            yield UserWarning, f"The radius was chosen by {few} only, which is a guess."
-        before, now, radius = result.objective_at_zero, result.objective, result.radius
-        if is_classifier(self) and not result.is_bound_active and now <= (self.tol or 0.0) * before:
-            yield (
-                UserWarning,
-                f"The classes are separated: the objective is {now / before:.1g} of its value at "
-                f"W = 0, within tol, and radius {radius:.3g} holds nothing back, so W is one of "
-                "many; a smaller radius or tol determines it.",
-            )
-        # With a tiny radius W = 0 is within the tolerance, and W may end anywhere in the ball.
-        # A gap below 1e-9 is but rounding.
-        undecided = result.gap > max(1e-9 * before, 0.1 * (before - now))
-        undecided = undecided and result.status == "optimal"  # else more epochs decide
-        if (result.is_bound_active or undecided) and now >= _LITTLE * before > 0.0:
-            share = f"the objective is still {now / before:.0%} of its value at W = 0"
-            if search is not None:
-                if search.warning is not None and radius > search.radii.min():
-                    return  # a larger one may explain more, which the search has said
-                at_best = f"At the radius that did best on rows left out, {radius:.3g}, {share}"
-                yield UserWarning, f"{at_best}: the features explain little."
-                return
-            # F at the best W is convex in the radius, so half of F(0) takes this much at least.
-            lowered = before - now + result.gap  # at most, at this radius
-            least = f", or at least {0.5 * radius * before / lowered:.2g}" if lowered > 0 else ""
-            small = f"radius {radius:g} is so small that the model explains little: {share}"
-            yield UserWarning, f"{small}; try radius='auto'{least}."
 
     def _keep(self, result: Result) -> None:
         """Set the attributes that a fit has."""
@@ -473,17 +422,6 @@ def _announced(
 
     yield epoch_ended
     fit.call_on_fit_task_end(reconstruction_attributes={}, **data)
-
-
-def _ratio_of_sizes(X: Data) -> float:
-    """Return the largest over the smallest standard deviation of the features, of some rows."""
-    if not isinstance(X, np.ndarray) or not X.size:
-        return 1.0
-    rows = X[:_SOME_ROWS].astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        sizes = rows.std(axis=0)
-        sizes = sizes[sizes > 1e-12 * np.abs(rows.mean(axis=0))]  # others are constant
-        return float(sizes.max() / sizes.min()) if sizes.size else 1.0
 
 
 def read_weights(X: Matrix, sample_weight: Data) -> Array | None:

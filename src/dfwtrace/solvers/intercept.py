@@ -145,6 +145,6 @@ class Intercept:
         self.objective, self.inner, self._weight = (float(number) for number in reply[:3])
         self._gradient, curvature = np.split(reply[3:], 2)
         if self._at_zero:
-            # F is flat along the columns of rare classes, by orders of magnitude. Only W = 0 tells
-            # that apart from rows that are fitted so well that F is flat in every direction.
+            # F is flat along the columns of rare classes, by orders of magnitude. Elsewhere it may
+            # also be flat because the rows are fitted all but exactly, in every direction.
             self._curvature = np.maximum(curvature, _FLATTEST * curvature.max() or 1.0)

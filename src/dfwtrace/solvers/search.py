@@ -225,8 +225,8 @@ def find_radius(
     method, criteria = resolve("accelerated"), StoppingCriteria(_EPOCHS, _TOL, max_time)
 
     def run(problem: Problem, radius: float, W: LowRankMatrix, title: str) -> Result:
-        bar = {"verbose": verbose, "title": title}
-        return Runner(problem, method, criteria, began=began, **bar).run(radius, W, seed)  # type: ignore[arg-type]
+        runner = Runner(problem, method, criteria, verbose=verbose, began=began, title=title)
+        return runner.run(radius, W, seed)
 
     n_rows, scale = problem.rows.facts.n_rows, problem.radius_scale()
     folds = range(0 if n_rows < 2 else min(5, n_rows) if n_rows <= _FEW_ROWS else 1)
