@@ -14,6 +14,7 @@ import numpy as np
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import dfwtrace as dt
 from dfwtrace.cli.app import app
 
 COMMAND = [sys.executable, "-m", "dfwtrace"]
@@ -102,3 +103,11 @@ def flowers(path: Path, rows: int = 90, seed: int = 0) -> Path:
         lines.append(f"{sepal:.2f},{petal:.2f},{width:.2f},{SPECIES[kind]}")
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def kept_checkpoint(folder: Path) -> Path:
+    """A checkpoint of a short run."""
+    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
+    kept = dt.Checkpoint(folder / "run.ckpt", epochs=1)
+    dt.solve(dt.Multinomial(), X, y, radius=1.0, solver="dfw", max_iter=2, checkpoint=kept)
+    return folder / "run.ckpt"

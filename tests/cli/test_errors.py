@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.commands import COMMAND, call, done, flowers
+from tests.cli.commands import COMMAND, call, done, flowers, kept_checkpoint
 
 import dfwtrace as dt
 from dfwtrace.cli.app import run
@@ -169,17 +169,7 @@ def test_a_damaged_model_is_refused(classifier: Path, tmp_path: Path, train: Pat
 
 
 def test_a_checkpoint_of_another_run_is_refused(train: Path, tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
-    kept = tmp_path / "run.ckpt"
-    dt.solve(
-        dt.Multinomial(),
-        X,
-        y,
-        radius=1.0,
-        solver="dfw",
-        max_iter=2,
-        checkpoint=dt.Checkpoint(kept, epochs=1),
-    )
+    kept = kept_checkpoint(tmp_path)
     words = ["fit", train, "-t", "species", "--radius", 3, "-o", tmp_path / "m"]
     assert "belongs to another run" in refused(*words, "--checkpoint", kept)
     seen = done("inspect", kept).stdout

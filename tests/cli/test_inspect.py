@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.commands import call, done, told
+from tests.cli.commands import call, done, kept_checkpoint, told
 
 import dfwtrace as dt
 from dfwtrace.files.container import read_container, write_container
@@ -45,17 +45,7 @@ def test_words_of_a_file_do_nothing_to_a_terminal(
 
 
 def test_nor_do_those_of_a_checkpoint_or_an_error(classifier: Path, tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
-    kept = tmp_path / "run.ckpt"
-    dt.solve(
-        dt.Multinomial(),
-        X,
-        y,
-        radius=1.0,
-        solver="dfw",
-        max_iter=2,
-        checkpoint=dt.Checkpoint(kept, epochs=1),
-    )
+    kept = kept_checkpoint(tmp_path)
     more = {CLEARS: 1, "word": CLEARS, "shape": 3, "bytes": CLEARS, "target_names": [CLEARS]}
     path = changed(kept, tmp_path, lambda header: header["identity"].update(more), "checkpoint")
     shown = done("inspect", path).stdout
@@ -92,17 +82,7 @@ def test_a_history_with_text_for_seconds_is_refused(classifier: Path, tmp_path: 
 
 @pytest.mark.parametrize("key", ["history", "W", "seconds"])
 def test_a_checkpoint_without_a_part_is_refused(key: str, tmp_path: Path) -> None:
-    X, y, _ = dt.datasets.make_multiclass(n=60, d=6, m=3, rank=2, random_state=0)
-    kept = tmp_path / "run.ckpt"
-    dt.solve(
-        dt.Multinomial(),
-        X,
-        y,
-        radius=1.0,
-        solver="dfw",
-        max_iter=2,
-        checkpoint=dt.Checkpoint(kept, epochs=1),
-    )
+    kept = kept_checkpoint(tmp_path)
     path = changed(kept, tmp_path, lambda header: header["memory"]["dict"].pop(key), "checkpoint")
     error = told("inspect", path, code=2)["error"]
     assert error == f"{path} is not a whole checkpoint: no {key!r}."
