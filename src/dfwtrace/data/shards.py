@@ -202,10 +202,12 @@ class Folds(NamedTuple):
         rows = rows[classes[rows] >= 0]
         ordered = classes[rows]
         place = places[ordered] + np.arange(rows.size) - np.searchsorted(ordered, ordered)
-        first = np.ceil((place + 1.0) * self.share) > np.ceil(place * self.share)
-        others = 1.0 + place % (self.n_folds - 1) if self.n_folds > 1 else np.full(rows.size, -1.0)
+        taken = np.ceil(place * self.share)  # by the first fold, of the rows before
+        first = np.ceil((place + 1.0) * self.share) > taken
         fold_of = np.full(shard.n_rows, -1.0)
-        fold_of[rows] = np.where(first, 0.0, np.nan_to_num(others, nan=-1.0))
+        if self.n_folds > 1:
+            fold_of[rows] = np.nan_to_num(1.0 + (place - taken) % (self.n_folds - 1), nan=-1.0)
+        fold_of[rows[first]] = 0.0
         return fold_of
 
 

@@ -203,7 +203,7 @@ class FoldProgram(ShardProgram):
     ) -> ShardState:
         """The state at W on the rows outside a fold; `before` counts the rows before each shard."""
         if self._parts.get(shard.index, (None,))[0] != fold:
-            fold_of = self._fold_of(shard, before)
+            fold_of = self.fold_of(shard, before)
             outside, inside = (
                 Shard(shard.index, shard.X[rows], None if shard.y is None else shard.y[rows])
                 for rows in (np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold))
@@ -226,7 +226,7 @@ class FoldProgram(ShardProgram):
         return np.array([self.task.loss(state), weight], np.float64)
 
     def fold_moments(self, shard: Shard, before: Array, *centre: Array) -> FloatArray:
-        fold_of = self._fold_of(shard, before)
+        fold_of = self.fold_of(shard, before)
         return np.asarray(self.task.fold_moments(shard, fold_of, self._folds.n_folds, *centre))
 
     def class_sizes(self, shard: Shard) -> FloatArray:
@@ -234,7 +234,8 @@ class FoldProgram(ShardProgram):
         classes = self._classes(shard)
         return np.bincount(classes[classes >= 0], minlength=self._folds.n_classes).astype(float)
 
-    def _fold_of(self, shard: Shard, before: Array) -> Array:
+    def fold_of(self, shard: Shard, before: Array) -> Array:
+        """The fold of every row; `before` counts the rows before each shard, perhaps by class."""
         own = before[shard.index]
         if self._folds.share is None:
             return self._folds.of(shard, int(own))
