@@ -135,7 +135,8 @@ feature_names_in_ : ndarray of str
     Names of the features, if X had names.""",
     "<validation>": """\
 validation_scores_ : ndarray of shape (n_iter_,) or None
-    Minus the mean loss of the rows left out, after each epoch; None without early stopping.
+    Minus the mean loss of the rows left out, after each epoch; None without early stopping, or if
+    no epoch was needed.
 best_validation_score_ : float or None
     The largest of them, which is that of the model.""",
     "<search>": """\

@@ -230,7 +230,7 @@ class FoldProgram(ShardProgram):
         return np.asarray(self.task.fold_moments(shard, fold_of, self._folds.n_folds, *centre))
 
     def class_sizes(self, shard: Shard) -> FloatArray:
-        """How many rows of each class count, those of all if they have none."""
+        """How many rows of each class weigh something; of all rows, if there are no classes."""
         classes = self._classes(shard)
         return np.bincount(classes[classes >= 0], minlength=self._folds.n_classes).astype(float)
 
