@@ -11,8 +11,7 @@ from tests.problems import ENGINE, FORMS, TASKS, solve
 from tests.truth import row_losses
 
 import dfwtrace as dt
-from dfwtrace.data.shards import split_rows
-from dfwtrace.tasks.features.gram import random_folds
+from dfwtrace.data.shards import random_folds, split_rows
 
 FOLD_FORMS = [(name, form) for name, form in FORMS if form != "dense"]
 

@@ -27,10 +27,11 @@ from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
+from dfwtrace.solvers.early_stopping import HELD_OUT, EarlyStopping
 from dfwtrace.solvers.problem import Problem
-from dfwtrace.solvers.runner import Callback, Runner
+from dfwtrace.solvers.runner import Runner
 from dfwtrace.solvers.search import Grid, Interrupted, Score, Search, find_radius, in_order
-from dfwtrace.solvers.solver import StoppingCriteria, resolve
+from dfwtrace.solvers.solver import Callback, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
 from dfwtrace.tasks.features.scores import as_task
 from dfwtrace.tasks.planning import Plan
@@ -167,6 +168,9 @@ def solve(
     if automatic:
         check_methods(problem, resolve("accelerated"), None, "; a radius that is given does not")
         folds = Folds(min(5, max(2, problem.rows.facts.n_rows)), seed, np.zeros(0))
+    early = callback if isinstance(callback, EarlyStopping) else None
+    if early is not None:
+        folds = early.folds(problem, 5 if automatic else 1, seed)
     W, search = check_start(start, problem, bound), None
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
     with (
@@ -183,10 +187,11 @@ def solve(
             elif not standardize:  # else the run shrinks it
                 W = W * min(1.0, bound / W.trace_norm)
         runner = Runner(
-            problem,
+            problem if early is None else problem.without(HELD_OUT),
             method,
             criteria,
             callback=callback,
+            early_stopping=early,
             verbose=verbose,
             checkpoint=saving,
             began=began,

@@ -17,7 +17,9 @@ from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.tasks.planning import Estimate, Plan, Workload
 from dfwtrace.validation import describe
 
-Status = Literal["optimal", "max_iter", "max_time", "stalled", "stopped", "interrupted"]
+Status = Literal[
+    "optimal", "max_iter", "max_time", "stalled", "stopped", "early_stopping", "interrupted"
+]
 Record = dict[str, Any]
 _KIND = "result"  # of a file
 _ACTIVE = 0.99  # share of the radius that W's trace norm has, at least, where the bound is active
@@ -77,8 +79,9 @@ class Result:
     status : str
         "optimal": the certified gap is at most tol·F(0). "max_iter", "max_time": a limit was
         reached. "stalled": no step lowers F by more than its rounding error; `message` says what
-        keeps the gap above the tolerance. "stopped": the callback asked for it.
-        "interrupted": Ctrl-C; W is the best iterate.
+        keeps the gap above the tolerance. "stopped": the callback asked for it. "early_stopping":
+        an estimator's, W is the iterate with the best validation score. "interrupted": Ctrl-C; W is
+        the best iterate.
     history : History
         A record for each epoch.
     objective_at_zero : float
@@ -155,6 +158,7 @@ class Result:
             "max_iter": "all epochs were used",
             "max_time": "the time was up",
             "stopped": "the callback asked for it",
+            "early_stopping": "later epochs do no better on the rows left out",
             "interrupted": "it was interrupted",
         }[self.status]
         return f"Ended with {reached}: {reason}.{self._above_zero()}"

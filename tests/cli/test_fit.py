@@ -196,3 +196,16 @@ def test_a_fit_has_an_epoch_at_least(train: Path, model: Path) -> None:
     assert ended.exit_code == 2
     assert "--max-iter" in ended.stderr
     assert not model.exists()
+
+
+def test_early_stopping_is_no_shortcoming(train: Path, model: Path) -> None:
+    options = ("--radius", 1e6, "--tol", 1e-9, "--early-stopping", "--n-iter-no-change", 2)
+    found = fit(train, model, *options, "--validation-fraction", 0.3)
+    assert found["status"] == "early_stopping"
+    kept = dt.load(model)
+    assert (kept.validation_fraction, kept.n_iter_no_change) == (0.3, 2)
+    assert kept.n_iter_ == kept.validation_scores_.argmax() + 3
+    bad = done("fit", train, "-t", "species", *options, "--validation-fraction", 1.5, code=2)
+    assert bad.stderr == "Error: --validation-fraction must be below 1, got 1.5.\n"
+    needs = done("fit", train, "-t", "species", "--early-stopping", code=2)
+    assert "--early-stopping needs --radius" in needs.stderr

@@ -170,3 +170,13 @@ def test_scores_are_monitored(multitask: Data, multiclass: Data) -> None:
     X, y = multiclass[0], np.array(["a", "b", "c", "d"])[multiclass[1]]
     classifier = dt.TraceNormClassifier(5.0).set_callbacks(monitor).fit(X, y)
     assert [row["accuracy"] for row in monitor.get_logs().data] == [classifier.score(X, y)]
+
+
+def test_an_intercept_of_the_rows_not_left_out_is_not_made_up(multitask: Data) -> None:
+    looker = Looker()
+    model = dt.TraceNormRegressor(1.0, early_stopping=True).set_callbacks(looker).fit(*multitask)
+    assert looker.seen[:-1] == [None] * model.n_iter_
+    assert np.array_equal(looker.seen[-1].predict(multitask[0]), model.predict(multitask[0]))
+    diary = Diary(stop_after=2)
+    model = dt.TraceNormRegressor(1.0, early_stopping=True, tol=1e-9).set_callbacks(diary)
+    assert (model.fit(*multitask).status_, len(model.validation_scores_)) == ("stopped", 2)

@@ -45,6 +45,7 @@ _PANELS: dict[str, dict[str, str]] = {
         "solver": "NAME", "lmo": "NAME", "step": "RULE", "tol": "NUMBER", "max_iter": "N",
         "max_time": "SECONDS", "random_state": "N", "representation": "FORM", "n_shards": "N",
         "n_jobs": "N", "engine": "NAME", "master": "URL", "checkpoint": "FILE",
+        "early_stopping": "", "validation_fraction": "NUMBER", "n_iter_no_change": "N",
     },
     "Output": {
         "out": "FILE", "report": "FILE", "proba": "", "top": "N", "json": "", "quiet": "",

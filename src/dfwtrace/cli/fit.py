@@ -40,6 +40,7 @@ from dfwtrace.data.files import array_name, survey
 from dfwtrace.data.shards import default_shards
 from dfwtrace.files.atomic import atomic_write
 from dfwtrace.report import Report, counted, number, require_report, write_report
+from dfwtrace.solvers.early_stopping import EarlyStopping
 from dfwtrace.solvers.solver import StoppingCriteria, resolve
 from dfwtrace.tasks.planning import Workload, free_memory, size_text
 from dfwtrace.validation import check_count, check_positive
@@ -56,6 +57,9 @@ SolverName = Annotated[Literal["accelerated", "dfw"], Option(help="Or dfw, the p
 Lmo = Annotated[str | None, Option(help="Oracle of dfw, such as power-log.")]
 Tol = Annotated[float | None, Option(help="Relative gap to reach. Default: 1e-4, for dfw none.")]
 MaxIter = Annotated[int | None, Option(min=1, help="Epochs at most.")]
+Early = Annotated[bool, Option("--early-stopping", help="End where rows left out do no better.")]
+ValidationFraction = Annotated[float, Option(help="Share of the rows left out for that.")]
+NoChange = Annotated[int, Option(min=1, help="Epochs without a better score that end it.")]
 NoIntercept = Annotated[bool, Option("--no-intercept", help="No free term.")]
 Standardize = Annotated[bool, Option("--standardize", help="Scale the features for the fit.")]
 ClassWeight = Annotated[Literal["balanced"] | None, Option(help="Every class counts the same.")]
@@ -75,7 +79,8 @@ _FOR_USERS = {
     "^radius": "--radius",
 }
 _RADII, _TOL = "10", 1e-4  # where none are given
-_SINGLE = ("solver", "lmo", "step", "max_time", "checkpoint")  # for one radius only
+_STOPPING = ("max_time", "early_stopping", "validation_fraction", "n_iter_no_change")
+_SINGLE = ("solver", "lmo", "step", "checkpoint", *_STOPPING)  # for one radius only
 _OF_STEP = ("objective", "gap", "relative_gap", "status")
 _SHOWN = ("rank", "objective", "epochs", "seconds")
 _SHARDS = 4
@@ -102,6 +107,9 @@ def fit(
     tol: Tol = None,
     max_iter: MaxIter = None,
     max_time: Annotated[float | None, Option(help="Seconds at most.")] = None,
+    early_stopping: Early = False,
+    validation_fraction: ValidationFraction = 0.1,
+    n_iter_no_change: NoChange = 10,
     no_intercept: NoIntercept = False,
     standardize: Standardize = False,
     class_weight: ClassWeight = None,
@@ -125,6 +133,8 @@ def fit(
     output, began, local = Output(json, quiet), time.perf_counter(), engine == "local"
     given: Given = {"solver": solver, "lmo": lmo, "step": step, "max_time": max_time}
     given |= {"checkpoint": checkpoint, "tol": tol, "max_iter": max_iter}
+    given |= {"early_stopping": early_stopping, "validation_fraction": validation_fraction}
+    given |= {"n_iter_no_change": n_iter_no_change}
     given |= {"standardize": standardize}
     given |= {"fit_intercept": not no_intercept, "class_weight": class_weight}
     given |= {"representation": representation, "n_shards": n_shards, "n_jobs": n_jobs}
@@ -194,7 +204,7 @@ def fit(
     if page.path is not None:
         chosen += f", the best of {len(page.path.radii)}"
         facts |= {"radii": page.path.radii, "validation": page.path.validation.mean(axis=1)}
-    short = result.status != "optimal" and tol is not None
+    short = result.status not in ("optimal", "early_stopping") and tol is not None
     if short:
         reach = "raise --max-iter, --max-time or --tol"
         reach += "." if standardize else ", or set --standardize."
@@ -277,12 +287,15 @@ def settings_of(radius: str | None, radii: str | None, cv: int, given: Given) ->
     with ui.refusing():
         resolve(solver, given["lmo"], given["step"])
         StoppingCriteria(1, given["tol"], max_time)
+        if given["early_stopping"] is not None:
+            EarlyStopping(given["validation_fraction"], given["n_iter_no_change"])
     if given["tol"] is None and solver != "dfw":
         given["tol"] = _TOL
     if radius is not None:
         require(radii is None, "--radius and --radii exclude each other: one radius, or many.")
         return {"radius": "auto" if radius == "auto" else _number(radius), **given}
     alone = {"--max-time": max_time, "--checkpoint": given["checkpoint"]}
+    alone["--early-stopping"] = given["early_stopping"]
     for option, wrong in {"--solver dfw": solver == "dfw", **alone}.items():
         require(not wrong, f"{option} needs --radius: it does not go with cross-validation.")
     parts = text.split(",")

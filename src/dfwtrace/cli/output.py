@@ -38,7 +38,8 @@ _TITLES = {"bytes": "size", "seconds": "time"}
 _UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # Arguments of the library at the start of a sentence that are options of the same name.
 _OPTION = re.compile(
-    "^(radius|random_state|tol|max_(iter|time)|cv|lmo|step|n_(jobs|shards)|representation)\\b"
+    "^(radius|random_state|tol|max_(iter|time)|cv|lmo|step|n_(jobs|shards)|representation|"
+    "validation_fraction)\\b"
 )
 #: The model that the command has written, which Ctrl-C names from then on.
 saved: ContextVar[Path | None] = ContextVar("saved", default=None)

@@ -161,12 +161,54 @@ class Folds(NamedTuple):
     n_folds: int
     seed: int
     of_rows: FloatArray  # each row's fold, negative for rows of none; empty if they are drawn
+    share: float | None = None  # of the first fold, which is drawn by class; else all are equal
+    n_classes: int = 1  # of the rows, if there is a share
 
     def of(self, shard: Shard, before: int) -> Array:
         """The folds of a shard's rows, of which there are `before` in the shards before it."""
         if self.of_rows.size:
             return self.of_rows[before : before + shard.n_rows]
         return random_folds(shard, self.n_folds, self.seed, before)
+
+    def places(self, counts: FloatArray) -> FloatArray:
+        """Where each shard's rows of each class begin, from the number of these rows.
+
+        That is in a list of all rows, one class after the other. A class with so few rows that the
+        first fold might take all of them is not in it: its places are NaN.
+        """
+        assert self.share is not None
+        sizes = counts.sum(axis=0)
+        enough = sizes * (1.0 - self.share) >= 1.0
+        if not enough.any():
+            rows = "1 row" if sizes.max() == 1 else f"{sizes.max():.0f} rows"
+            where = "in the largest class" if self.n_classes > 1 else "in all"
+            raise ValueError(
+                "validation_fraction must leave rows to learn from and rows to validate on, got "
+                f"{self.share:g} of {rows} {where}."
+            )
+        by_class = np.where(enough, counts, 0.0).T
+        places = (np.cumsum(by_class) - by_class.ravel()).reshape(by_class.shape).T
+        return np.where(enough, places, np.nan)
+
+    def by_class(self, shard: Shard, places: FloatArray, classes: Array) -> FloatArray:
+        """The folds of a shard's rows, of which those of each class begin at these places.
+
+        Rows in random order go to the first fold at even distances, and to the others in turn, so
+        that the share of it is the same in all classes. Rows with a negative class go to none.
+        """
+        assert self.share is not None
+        rows = np.random.default_rng([self.seed, 0x5417, shard.index]).permutation(shard.n_rows)
+        rows = rows[np.argsort(classes[rows], kind="stable")]
+        rows = rows[classes[rows] >= 0]
+        ordered = classes[rows]
+        place = places[ordered] + np.arange(rows.size) - np.searchsorted(ordered, ordered)
+        taken = np.ceil(place * self.share)  # by the first fold, of the rows before
+        first = np.ceil((place + 1.0) * self.share) > taken
+        fold_of = np.full(shard.n_rows, -1.0)
+        if self.n_folds > 1:
+            fold_of[rows] = np.nan_to_num(1.0 + (place - taken) % (self.n_folds - 1), nan=-1.0)
+        fold_of[rows[first]] = 0.0
+        return fold_of
 
 
 def random_folds(shard: Shard, n_folds: int, seed: int, before: int = 0) -> Array:

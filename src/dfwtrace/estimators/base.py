@@ -32,9 +32,16 @@ from dfwtrace.files.checkpoint import Checkpoint
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Result
+from dfwtrace.solvers.early_stopping import SCORE, EarlyStopping
 from dfwtrace.solvers.steps import Step
 from dfwtrace.tasks.features.scores import ScoresTask
-from dfwtrace.validation import check_not_masked, check_positive, check_seed, check_weights
+from dfwtrace.validation import (
+    check_not_masked,
+    check_positive,
+    check_seed,
+    check_weights,
+    describe,
+)
 
 Fit = TypeVar("Fit")
 #: Arguments of `dfwtrace.solve`, or attributes of an estimator, by name.
@@ -94,6 +101,13 @@ warm_start : bool, default=False
     Whether to start from the last solution.
 checkpoint : str, path-like, Checkpoint or None, default=None
     A file to continue from if the fit is killed; see `dfwtrace.Checkpoint`.
+early_stopping : bool, default=False
+    Whether to leave out some rows, and to end the fit when it no longer does better on them. The
+    model is the one after the epoch that did best. `tol` and `max_iter` may end it before.
+validation_fraction : float, default=0.1
+    Share of the rows left out for early stopping, the same of every class.
+n_iter_no_change : int, default=10
+    Number of epochs in a row without a better validation score that end the fit.
 lmo : str, LMO or None, default=None
     Oracle of solver "dfw"; see `dfwtrace.solve`.
 step : str, float, callable, Step or None, default=None
@@ -119,6 +133,12 @@ result_ : Result
     All that the solver returned.
 feature_names_in_ : ndarray of str
     Names of the features, if X had names.""",
+    "<validation>": """\
+validation_scores_ : ndarray of shape (n_iter_,) or None
+    Minus the mean loss of the rows left out, after each epoch; None without early stopping, or if
+    no epoch was needed.
+best_validation_score_ : float or None
+    The largest of them, which is that of the model.""",
     "<search>": """\
 radii_ : ndarray of shape (n_radii,)
     All radii that were tried.
@@ -336,6 +356,9 @@ class FixedRadius(TraceNormEstimator):
     solver: str = "accelerated"
     warm_start: bool = False
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
     lmo: str | LMO | None = None
     step: str | float | Callable[[int], float] | Step | None = None
 
@@ -374,6 +397,12 @@ class FixedRadius(TraceNormEstimator):
             attributes = partial(self._attributes_at, W, record, X, y, data["sample_weight"])
             return epoch_ended is not None and epoch_ended(attributes)
 
+        watch = callback if epoch_ended else None
+        stopping = self.validation_fraction, self.n_iter_no_change, is_classifier(self)
+        early = EarlyStopping(*stopping, callback=watch)
+        if not isinstance(self.early_stopping, bool | np.bool_):
+            got = describe(self.early_stopping)
+            raise TypeError(f"early_stopping must be True or False, got {got}.")
         start: LowRankMatrix | None = vars(self).get("low_rank_") if self.warm_start else None
         # The norm of standardised features is known only during the fit, which shrinks it then.
         if start is not None and not isinstance(self.radius, str) and not self.standardize:
@@ -381,17 +410,23 @@ class FixedRadius(TraceNormEstimator):
             start = start * min(1.0, radius / (start.trace_norm or radius))
         return solve(
             self._task(), X, y, radius=self.radius, solver=self.solver, lmo=self.lmo,
-            step=self.step, start=start, callback=callback if epoch_ended else None,
+            step=self.step, start=start, callback=early if self.early_stopping else watch,
             checkpoint=self.checkpoint, **self._settings(X), **data,
         )  # fmt: skip
+
+    def _keep(self, result: Result) -> None:
+        super()._keep(result)
+        scores = result.history.column(SCORE) if SCORE in result.history.columns else None
+        self.validation_scores_ = scores
+        self.best_validation_score_ = None if scores is None else float(scores.max())
 
     def _attributes_at(
         self, W: LowRankMatrix, record: Named, X: Data, y: Data, sample_weight: Array | None
     ) -> Named | None:
-        """Attributes of a fit that ended at W; None where its best b takes an optimisation."""
+        """Attributes of a fit that ended at W; None where b is not known here."""
         b = np.zeros(W.shape[1])
         if self.fit_intercept:
-            if is_classifier(self) or is_frame(X):
+            if is_classifier(self) or is_frame(X) or self.early_stopping:
                 return None
             weights = np.ones(len(y)) if sample_weight is None else sample_weight
             x_sum, y_sum = weights @ X, weights @ y.reshape(len(y), -1)

@@ -71,6 +71,7 @@ class TraceNormRegressor(RegressorMethods, FixedRadius):
     Attributes
     ----------
     <attributes>
+    <validation>
 
     Examples
     --------
@@ -217,6 +218,7 @@ class TraceNormClassifier(ClassifierMethods, FixedRadius):
     classes_ : ndarray of shape (m,)
         Labels of the classes, sorted.
     <attributes>
+    <validation>
 
     Examples
     --------

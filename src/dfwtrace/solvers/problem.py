@@ -123,11 +123,15 @@ class Problem:
         try:
             self.digests = workers.gather("digest") if digest else ()
             self._before = np.concatenate([[0.0], np.cumsum(workers.shard_rows)[:-1]])
+            if folds is not None and folds.share is not None:
+                self._before = folds.places(np.array(workers.gather("class_sizes")))
             self._find_scale(workers)
             local = self.plan.workload.local  # the shards' own gradients are needed
             summary = None
-            if folds is not None and task.supports("summarise_folds"):
-                cut = folds.n_folds, folds.seed, self._before, folds.of_rows
+            # Shards that learn without the first fold to the end must stay what they are.
+            stay = local and folds is not None and folds.share is not None
+            if folds is not None and task.supports("summarise_folds") and not stay:
+                cut = folds.n_folds, self._before
                 self._sums = task.summarise_folds(workers.sum, self.shape, **self._form, cut=cut)
                 summary = None if local else self._sums.summary()
             if summary is None:
@@ -149,7 +153,9 @@ class Problem:
             return self
         summary, shard_rows = self._sums.summary(fold), self.workers.shard_rows
         workers = LocalWorkers(self._program, [summary.shard], shard_rows=shard_rows)
-        return replace(self)._attach(workers, summary)
+        problem = replace(self)
+        problem.digests, problem._sums = self.digests, self._sums
+        return problem._attach(workers, summary)
 
     def held_out_loss(self, fold: int, W: LowRankMatrix, b: FloatArray | None) -> float:
         """The mean loss of a row of the fold, which was left out last."""

@@ -25,12 +25,10 @@ from dfwtrace.files.checkpoint import (
 from dfwtrace.linalg.certificate import FAILURE_PROBABILITY, Certificate
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.result import History, Record, Result, Status
+from dfwtrace.solvers.early_stopping import HELD_OUT, SCORE, EarlyStopping, best_epoch
 from dfwtrace.solvers.problem import Iterate, Problem, Start, Value
-from dfwtrace.solvers.solver import Solver, StoppingCriteria
-from dfwtrace.validation import describe
-
-#: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
-Callback = Callable[[LowRankMatrix, Record], Mapping[str, object] | bool | None]
+from dfwtrace.solvers.solver import Callback, Solver, StoppingCriteria
+from dfwtrace.validation import describe, require_finite
 
 # Columns of a record, in the order of the fields of what they come from.
 _TRAFFIC = ("rounds", "numbers_sent", "other_rounds", "other_numbers")
@@ -58,6 +56,7 @@ class Runner:
     criteria: StoppingCriteria
     _: KW_ONLY
     callback: Callback | None = None
+    early_stopping: EarlyStopping | None = None  # where the problem is without the held-out rows
     verbose: bool | int | None = None
     checkpoint: Checkpoint | None = None
     began: float = field(default_factory=time.perf_counter)  # the user's call
@@ -134,7 +133,12 @@ class Runner:
                 self._history[-1]["gap"] = gap
             # Without a tolerance, a gap within its own rounding counts as none.
             tol = self._certificate.rounding if self._tol is None else self._tol
-            return here, "optimal" if gap <= tol or self._stationary() else status
+            status = "optimal" if gap <= tol or self._stationary() else status
+            if self._is_best:
+                return here, status
+            if self._gap_of(self._best) <= tol:
+                return self._best, "optimal"
+            return self._best, "early_stopping" if status in ("optimal", "stalled") else status
         except KeyboardInterrupt:
             return self._best, "interrupted"
 
@@ -145,8 +149,8 @@ class Runner:
             self._certificate = self._certify() if self._certificate_due(iterate) else None
             record = self._record(iterate)
             self._history.append(record)
-            # Before the callback, where Ctrl-C may well arrive; also if F is not known.
-            if not self._value.objective > self._best.objective:
+            # Before the callback, where Ctrl-C may well arrive.
+            if self._improves:
                 self._best = self._here()
             stop = self._call_back(record)
             show(record)
@@ -154,6 +158,8 @@ class Runner:
                 return "optimal"
             if stop:
                 return "stopped"
+            if self.early_stopping is not None and self.early_stopping.is_over(self._history):
+                return "early_stopping"
             if criteria.max_time is not None and record["seconds"] >= criteria.max_time:
                 return "max_time"
             if self._checkpoint_file is not None and self._checkpoint_file.due(iterate.epoch):
@@ -165,6 +171,25 @@ class Runner:
         intercept = self.problem.intercept
         b = None if intercept is None else intercept.b
         return _Point(self._value.objective, self._W, self._certificate, b)
+
+    @property
+    def _improves(self) -> bool:
+        """Whether this iterate is the best so far, by its score or by F; also if F is not known."""
+        if self.early_stopping is not None:
+            return best_epoch(self._history) == len(self._history) - 1
+        return not self._value.objective > self._best.objective
+
+    @property
+    def _is_best(self) -> bool:
+        """Whether the run returns its last iterate."""
+        return self.early_stopping is None or not self._history or self._improves
+
+    def _score(self) -> float:
+        """That of the present iterate on the rows left out."""
+        here, problem = self._here(), self.problem
+        W = problem.unscaled(here.W)
+        loss = problem.held_out_loss(HELD_OUT, W, problem.intercept_of(W, here.b))
+        return -require_finite(loss, "the loss of the rows left out")
 
     def _certificate_due(self, iterate: Iterate) -> bool:
         every = self.criteria.certify_every
@@ -216,6 +241,7 @@ class Runner:
         return False
 
     def _record(self, iterate: Iterate) -> Record:
+        score = {} if self.early_stopping is None else {SCORE: self._score()}
         *traffic, cost = self.problem.workers.take()
         return {
             "epoch": iterate.epoch,
@@ -228,6 +254,7 @@ class Runner:
             "rank": iterate.W.rank,
             **dict(zip((*_TRAFFIC, *_COST), (*traffic, *cost), strict=True)),
             "seconds": time.perf_counter() - self.began,
+            **score,
         }
 
     def _rounds(self) -> History:
@@ -255,6 +282,7 @@ class Runner:
     def _identity(self, start: LowRankMatrix) -> Memory:
         """What must be the same for the run to continue."""
         problem, task, facts = self.problem, self.problem.task, self.problem.rows.facts
+        early = self.early_stopping
         return {  # named as in an error message
             "task": settings_of(task.identity),
             "radius": problem.radius,
@@ -262,6 +290,7 @@ class Runner:
             "intercept": problem.learns_intercept,
             "standardize": problem.standardize,
             "use of sample_weight": task.weighted,
+            "validation_fraction": None if early is None else float(early.validation_fraction),
             "representation": problem.plan.representation,
             "seed": problem.seed,
             "start": start_of(start),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dfwtrace import lmo as oracles
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO, Constants, RememberingOracle, Setting
+from dfwtrace.result import Record
 from dfwtrace.solvers import steps
 from dfwtrace.solvers.accelerated import Descent
 from dfwtrace.solvers.frank_wolfe import frank_wolfe
 from dfwtrace.solvers.problem import Iterate, Problem, Start
 from dfwtrace.solvers.steps import Rule, Step
 from dfwtrace.validation import check_count, check_positive, describe
+
+#: Called after every epoch with the iterate and its record; see `dfwtrace.solve`.
+Callback = Callable[[LowRankMatrix, Record], Mapping[str, object] | bool | None]
 
 
 @dataclass(frozen=True)

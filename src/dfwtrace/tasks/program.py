@@ -59,7 +59,7 @@ class ShardProgram:
             state = self.task.expect(state, uniform_on_sphere(self.shape[1], *expected))
         if held.n_rows:
             state = self.task.update(state, RankOne(scale, u, v), gamma)
-        return self._at(held.n_rows, state, "update")
+        return self._at(held.n_rows, state, "update")._replace(held_out=held.held_out)
 
     def shift(self, held: ShardState, b: Array) -> ShardState:
         return held._replace(state=self.task.shift(held.state, b)) if held.n_rows else held
@@ -163,9 +163,6 @@ class ShardProgram:
     def squared_norms(self, shard: Shard) -> FloatArray:
         return np.asarray(self.task.squared_norms(shard))
 
-    def fold_moments(self, shard: Shard, *cut: Array) -> FloatArray:
-        return np.asarray(self.task.fold_moments(shard, *cut))
-
     def _ask(
         self, held: ShardState, name: str, method: Any, shape: tuple[int, ...], *args: object
     ) -> FloatArray:
@@ -206,7 +203,7 @@ class FoldProgram(ShardProgram):
     ) -> ShardState:
         """The state at W on the rows outside a fold; `before` counts the rows before each shard."""
         if self._parts.get(shard.index, (None,))[0] != fold:
-            fold_of = self._folds.of(shard, int(before[shard.index]))
+            fold_of = self.fold_of(shard, before)
             outside, inside = (
                 Shard(shard.index, shard.X[rows], None if shard.y is None else shard.y[rows])
                 for rows in (np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold))
@@ -227,6 +224,29 @@ class FoldProgram(ShardProgram):
         state = self.task.stats(rows, LowRankMatrix(U, s, V), *b)
         weight = rows.targets[:, 0].sum() if self.task.weighted else rows.n_rows
         return np.array([self.task.loss(state), weight], np.float64)
+
+    def fold_moments(self, shard: Shard, before: Array, *centre: Array) -> FloatArray:
+        fold_of = self.fold_of(shard, before)
+        return np.asarray(self.task.fold_moments(shard, fold_of, self._folds.n_folds, *centre))
+
+    def class_sizes(self, shard: Shard) -> FloatArray:
+        """How many rows of each class weigh something; of all rows, if there are no classes."""
+        classes = self._classes(shard)
+        return np.bincount(classes[classes >= 0], minlength=self._folds.n_classes).astype(float)
+
+    def fold_of(self, shard: Shard, before: Array) -> Array:
+        """The fold of every row; `before` counts the rows before each shard, perhaps by class."""
+        own = before[shard.index]
+        if self._folds.share is None:
+            return self._folds.of(shard, int(own))
+        return self._folds.by_class(shard, own, self._classes(shard))
+
+    def _classes(self, shard: Shard) -> Array:
+        """The class of every row, negative where it weighs nothing; 0 if there are no classes."""
+        y, classes = shard.targets, np.zeros(shard.n_rows, np.int64)
+        if self._folds.n_classes > 1:
+            classes = (y[:, -1] if y.ndim == 2 else y).astype(np.int64)
+        return np.where(y[:, 0] > 0.0, classes, -1) if self.task.weighted else classes
 
 
 def class_name(task: Task[Any]) -> str:

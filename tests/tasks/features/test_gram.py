@@ -9,11 +9,11 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
-from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, split_rows
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Folds, Shard, random_folds, split_rows
 from dfwtrace.losses import SquaredLoss
-from dfwtrace.tasks.features.gram import GramTask, Moments, random_folds
+from dfwtrace.tasks.features.gram import GramTask, Moments
 from dfwtrace.tasks.features.implicit import ImplicitTask
-from dfwtrace.tasks.program import ShardProgram
+from dfwtrace.tasks.program import FoldProgram
 from dfwtrace.tasks.task import Centre, join_weights
 
 LAYOUTS = [np.asarray, np.asfortranarray, sp.csr_array]
@@ -138,7 +138,7 @@ def test_moments_of_no_rows_are_zero(layout: Any) -> None:
     for task, shard in ((GRAM, empty), (WEIGHTED, joined)):
         assert not task.first_moments(shard).any()
         assert not task.moments(shard, np.ones(7)).any()
-        assert not task.fold_moments(shard, 3, 0, np.zeros(1), np.zeros(0)).any()
+        assert not task.fold_moments(shard, np.zeros(0), 3).any()
 
 
 def test_the_intercept_of_a_centre_takes_it_to_its_targets(rng: np.random.Generator) -> None:
@@ -160,8 +160,8 @@ def test_moments_of_folds_are_those_of_their_rows_and_add_up_to_all(
 ) -> None:
     X, Y, _ = rows_of(n, dtype)
     shard = Shard(2, layout(X), Y)
-    packed = GRAM.fold_moments(shard, n_folds, 7, np.array([0, 0, 3]), np.zeros(0))
-    packed = packed.reshape(n_folds + 1, -1)
+    program = FoldProgram(GRAM, (4, 3), Folds(n_folds, 7, np.zeros(0)))
+    packed = program.fold_moments(shard, np.array([0, 0, 3])).reshape(n_folds + 1, -1)
     np.testing.assert_allclose(packed.sum(axis=0), GRAM.moments(shard), atol=1e-9)
     assert not packed[-1].any()  # every row is in a fold
     fold_of = random_folds(shard, n_folds, 7, 3)
@@ -191,9 +191,9 @@ def test_folds_are_random_and_of_one_size_over_all_shards(n_folds: int, n_shards
 def test_given_folds_reach_the_rows_of_their_shard_and_rows_in_none_come_last() -> None:
     X, Y, _ = rows_of(9)
     fold_of = np.array([0, 1, -1, 1, 0, 0, -3, 1, 1.0])
-    program = ShardProgram(GRAM, (4, 3))
+    program = FoldProgram(GRAM, (4, 3), Folds(2, 0, fold_of))
     before = np.array([0.0, 3.0, 6.0])
-    parts = [program.fold_moments(shard, 2, 0, before, fold_of) for shard in split_rows(X, Y, 3)]
+    parts = [program.fold_moments(shard, before) for shard in split_rows(X, Y, 3)]
     packed = np.sum(parts, axis=0).reshape(3, -1)
     for part, rows in zip(packed, (fold_of == 0, fold_of == 1, fold_of < 0), strict=True):
         np.testing.assert_allclose(part, program.moments(Shard(0, X[rows], Y[rows])), atol=1e-6)

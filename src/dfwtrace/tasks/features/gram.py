@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
-from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, random_folds, slice_rows, subtracted
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, slice_rows, subtracted
 from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.losses import inner_product
@@ -167,16 +167,10 @@ class GramTask(Representation[GramState]):
         return Moments.of(shard, self.weighted, centre).packed
 
     def fold_moments(
-        self, shard: Shard, n_folds: int, seed: int, before: Array, fold_of: Array, *centre: Array
+        self, shard: Shard, fold_of: Array, n_folds: int, *centre: Array
     ) -> FloatArray:
-        """The moments of each fold's rows, and last of those in no fold. Each row is read once.
-
-        `before` has the number of rows before each shard, `fold_of` each row's fold or nothing.
-        """
-        first, parts = int(before[shard.index]), []
-        fold_of = fold_of[first : first + shard.n_rows]
-        if not fold_of.size:
-            fold_of = random_folds(shard, n_folds, seed, first)
+        """The moments of each fold's rows, and last of those in no fold. Each row is read once."""
+        parts = []
         for fold in range(n_folds + 1):
             rows = np.flatnonzero(fold_of == fold if fold < n_folds else fold_of < 0)
             own = Shard(shard.index, shard.X[rows], shard.targets[rows])
@@ -201,8 +195,8 @@ class GramTask(Representation[GramState]):
         self, total: Total, shape: tuple[int, int], *, centred: bool, sparse: bool, cut: Any
     ) -> FoldSums:
         """The moments of each fold: all folds and all radii together take one pass."""
-        near = self._near_means(total, shape, sparse) if centred else ()
-        packed = total("fold_moments", *cut, *near).reshape(cut[0] + 1, -1)
+        near, (n_folds, before) = self._near_means(total, shape, sparse) if centred else (), cut
+        packed = total("fold_moments", before, *near).reshape(n_folds + 1, -1)
         return FoldSums(self, packed, near, shape, sparse)
 
     def _near_means(self, total: Total, shape: tuple[int, int], sparse: bool) -> tuple[FloatArray]:
