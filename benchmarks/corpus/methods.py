@@ -1,0 +1,134 @@
+"""What a method is given and what it is judged by, and our solver as one of the methods.
+
+A *pass* is one round in which the rows are worked through, which reads X or the scores: an evaluation
+of F at a new W or b with its gradient along W, a product with the gradient, a step of a line search,
+or a sum over the rows. In gram form a round works on the moments instead, and counts as well. Peers
+evaluate F with its dense gradient, which is a pass, too.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import dfwtrace as dt
+from benchmarks.corpus.problems import Problem
+
+#: The relative gap to certify, and what ends a run before: seconds, and passes of a peer.
+TOL, MAX_SECONDS, MAX_PASSES = 1e-4, 20.0, 5000
+# Rounds that ask a state for what belongs to the pass that made it, or that read no numbers.
+_FREE = {"tangent", "report", "balance", "digest"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes
+    ----------
+    passes : int
+    seconds, wall : float
+        Processor time of all threads, and wall time.
+    objective : float
+        F(W, b).
+    gap : float
+        The certified gap over F(0).
+    checked : float
+        The same in dense float64 algebra by `Objective.gap`; that of a peer is its gap.
+    status : str
+        "optimal" if the gap is at most the tolerance, else what ended the run.
+    rank : int
+    detail : dict of float
+        What else is known: epochs and rounds of ours.
+    """
+
+    passes: int
+    seconds: float
+    wall: float
+    objective: float
+    gap: float
+    checked: float
+    status: str
+    rank: int
+    detail: dict[str, float]
+
+    @property
+    def certified(self) -> bool:
+        return self.status == "optimal"
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+#: Runs on a problem, to a tolerance, for so many seconds and passes at the most.
+Method = Callable[[Problem, float, float, int], Outcome]
+
+
+class Clock:
+    """Processor and wall time of a block of code, which may be paused."""
+
+    def __init__(self) -> None:
+        self.seconds = self.wall = 0.0
+
+    def __enter__(self) -> Clock:
+        self._began = time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.process_time() - self._began[0]
+        self.wall += time.perf_counter() - self._began[1]
+
+
+def ours(
+    problem: Problem,
+    tol: float = TOL,
+    max_seconds: float = MAX_SECONDS,
+    max_passes: int = MAX_PASSES,
+) -> Outcome:
+    """The default solver with its default limit of epochs, which takes the place of that of passes."""
+    with warnings.catch_warnings(), Clock() as clock:
+        warnings.simplefilter("ignore")
+        result = dt.solve(
+            problem.task,
+            problem.X,
+            problem.y,
+            radius=problem.radius,
+            sample_weight=problem.weights,
+            fit_intercept=problem.intercept,
+            tol=tol,
+            max_time=max_seconds,
+            verbose=False,
+        )
+    checked = problem.objective.gap(result.W, result.intercept, problem.radius)
+    methods = [record["method"] for record in result.rounds]
+    return Outcome(
+        passes=sum(method not in _FREE for method in methods),
+        seconds=clock.seconds,
+        wall=clock.wall,
+        objective=result.objective,
+        gap=result.relative_gap,
+        checked=checked.gap / problem.at_zero,
+        status=result.status,
+        rank=result.W.rank,
+        detail={"epochs": float(len(result.history)), "rounds": float(len(methods))},
+    )
+
+
+def warm_up() -> None:
+    """Compile what the runs use, for all types of data."""
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.float64):
+        X = rng.standard_normal((20, 4)).astype(dtype)
+        for task, y in ((dt.LeastSquares(), X[:, :3]), (dt.Multinomial(), np.arange(20) % 3)):
+            for rows in (X, sp.csr_array(X)):
+                for intercept in (False, True):
+                    dt.solve(
+                        task, rows, y, radius=1.0, max_iter=3, fit_intercept=intercept,
+                        verbose=False,
+                    )  # fmt: skip
