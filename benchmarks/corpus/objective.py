@@ -17,10 +17,11 @@ _LARGE = 4_000_000
 
 
 class Gap(NamedTuple):
-    """F(W, b), and by how much it may lie above the minimum at the most."""
+    """F(W, b), by how much it may lie above the minimum at the most, and F with the best b."""
 
     objective: float
     gap: float
+    settled: float
 
 
 class Objective:
@@ -62,9 +63,6 @@ class Objective:
         totals = P.sum(axis=1, keepdims=True)
         P /= totals
         losses = np.log(totals[:, 0]) - own
-        # Of a row that is fitted well, log(1 + rest) - 0 keeps the digits of the rest.
-        rest = 1.0 - P[self._rows, self.y]
-        losses = np.where(rest < 0.5, -np.log1p(-rest), losses)
         P[self._rows, self.y] -= 1.0
         P *= self.weights[:, None]
         return float(self.weights @ losses), P
@@ -116,10 +114,9 @@ class Objective:
         b = np.zeros(self.shape[1]) if b is None else np.asarray(b, np.float64)
         given = self.on_scores(scores + b)[0]
         F, R = self.on_scores(scores + self.settle(scores, b))
-        if given < F:  # by rounding only
-            F = given
+        F = min(F, given)  # which is below by rounding only
         inner = float(np.vdot(scores, R))
-        return Gap(given, given - F + max(0.0, inner + radius * self.sigma(R)))
+        return Gap(given, given - F + max(0.0, inner + radius * self.sigma(R)), F)
 
     def at_zero(self) -> tuple[float, float]:
         """F(0) with the best intercept, and σ₁ of the gradient there."""

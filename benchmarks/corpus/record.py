@@ -12,6 +12,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,10 @@ def read(path: Path, method: str) -> Records:
 
 def run(problem: Problem, method: str) -> dict[str, Any]:
     """A record of one run."""
-    limits = methods.TOL, methods.MAX_SECONDS, methods.MAX_PASSES
+    limits = methods.TOL, problem.max_seconds, methods.MAX_PASSES
     outcome = METHODS[method](problem, *limits)
     sizes = {**problem.sizes, "radius": problem.radius, "F(0)": problem.at_zero}
-    return {"problem": problem.name, "method": method, **sizes, **outcome.as_record()}
+    return {"problem": problem.name, "method": method, **sizes, **asdict(outcome)}
 
 
 def describe(record: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
