@@ -17,11 +17,16 @@ _LARGE = 4_000_000
 
 
 class Gap(NamedTuple):
-    """F(W, b), by how much it may lie above the minimum at the most, and F with the best b."""
+    """F(W, b); F(W, b⁺) with the best b⁺ for this W; and a bound of F(W, b⁺) - F*."""
 
     objective: float
-    gap: float
     settled: float
+    bound: float
+
+    @property
+    def total(self) -> float:
+        """A bound of F(W, b) - F*."""
+        return self.objective - self.settled + self.bound
 
 
 class Objective:
@@ -60,11 +65,12 @@ class Objective:
         P = S - S.max(axis=1, keepdims=True)
         own = P[self._rows, self.y].copy()
         np.exp(P, out=P)
-        totals = P.sum(axis=1, keepdims=True)
-        P /= totals
-        losses = np.log(totals[:, 0]) - own
-        P[self._rows, self.y] -= 1.0
-        P *= self.weights[:, None]
+        # Apart from the others, which may be few and tiny: 1 + rest would lose their digits.
+        P[self._rows, self.y] = 0.0
+        rest, here = P.sum(axis=1), np.exp(own)
+        losses = np.where(own == 0.0, np.log1p(rest), np.log(here + rest) - own)
+        P[self._rows, self.y] = -rest
+        P *= (self.weights / (here + rest))[:, None]
         return float(self.weights @ losses), P
 
     def evaluate(self, W: np.ndarray, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -104,19 +110,13 @@ class Objective:
             b, F, R = b + t * direction, lower, R_there
         return b
 
-    def gap(self, W: Any, b: np.ndarray | None, radius: float) -> Gap:
-        """F(W, b) and a bound of F(W, b) - F*, where W is dense or has `to_dense`, or factors.
-
-        ⟨W, G⟩ + μσ₁(G) with the gradient G in W at (W, b⁺), b⁺ the best intercept for this W; and
-        F(W, b) - F(W, b⁺).
-        """
-        scores = np.asarray(self.X @ W)
+    def gap(self, scores: np.ndarray, b: np.ndarray | None, radius: float) -> Gap:
+        """Judge a point by its scores XW and by b: the bound is ⟨W, G⟩ + μσ₁(G) at (W, b⁺)."""
         b = np.zeros(self.shape[1]) if b is None else np.asarray(b, np.float64)
         given = self.on_scores(scores + b)[0]
         F, R = self.on_scores(scores + self.settle(scores, b))
-        F = min(F, given)  # which is below by rounding only
-        inner = float(np.vdot(scores, R))
-        return Gap(given, given - F + max(0.0, inner + radius * self.sigma(R)), F)
+        bound = float(np.vdot(scores, R)) + radius * self.sigma(R)
+        return Gap(given, min(F, given), max(0.0, bound))  # F is above it by rounding only
 
     def at_zero(self) -> tuple[float, float]:
         """F(0) with the best intercept, and σ₁ of the gradient there."""
