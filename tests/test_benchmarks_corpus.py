@@ -197,9 +197,9 @@ def test_peers_end_in_time_and_refuse_what_is_too_large() -> None:
 
 
 def outcome(problem: str, status: str, passes: int, gap: float, seconds: float) -> dict[str, Any]:
-    sizes, detail = {"n": 9, "d": 3, "m": 2}, {"epochs": 4.0}
+    known = {"sizes": {"n": 9, "d": 3, "m": 2}, "tol": 1e-4, "detail": {"epochs": 4.0}}
     numbers = {"passes": passes, "gap": gap, "checked": 0.5, "seconds": seconds, "rank": 2}
-    return {"problem": problem, "status": status, "sizes": sizes, "detail": detail, **numbers}
+    return {"problem": problem, "status": status, **known, **numbers}
 
 
 def test_a_row_compares_passes_and_a_gap_that_was_not_reached_counts() -> None:

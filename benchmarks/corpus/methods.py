@@ -19,8 +19,8 @@ import scipy.sparse as sp
 import dfwtrace as dt
 from benchmarks.corpus.problems import Problem
 
-#: The relative gap to certify, and the passes after which a peer gives up.
-TOL, MAX_PASSES = 1e-4, 5000
+#: Passes after which a peer gives up.
+MAX_PASSES = 5000
 # What rounding may do to F, over F(0).
 _ROUNDING = 1e-6
 # Rounds that ask a state for what belongs to the pass that made it, or that read no numbers.

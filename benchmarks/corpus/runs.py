@@ -29,11 +29,15 @@ Records = dict[str, dict[str, Any]]
 
 def run_on(problem: Problem, method: str) -> dict[str, Any]:
     """The record of one run."""
-    limits = methods.TOL, problem.max_seconds, methods.MAX_PASSES
+    limits = problem.tol, problem.max_seconds, methods.MAX_PASSES
     outcome = METHODS[method](problem, *limits)
-    known = {"radius": problem.radius, "objective_at_zero": problem.at_zero}
-    sizes = {"sizes": problem.sizes, **known}
-    return {"problem": problem.name, "method": method, **sizes, **asdict(outcome)}
+    known = {
+        "sizes": problem.sizes,
+        "radius": problem.radius,
+        "objective_at_zero": problem.at_zero,
+        "tol": problem.tol,
+    }
+    return {"problem": problem.name, "method": method, **known, **asdict(outcome)}
 
 
 def read(path: Path, method: str) -> Records:
@@ -67,7 +71,7 @@ def row(record: Mapping[str, Any], others: Mapping[str, Records]) -> Row:
     detail |= {"rank": float(record["rank"]), **record["detail"]}
     passes = detail["ours: passes"]
     if not detail["ours: certified"]:
-        passes *= max(detail["ours: gap"] / methods.TOL, 1.0)
+        passes *= max(detail["ours: gap"] / record["tol"], 1.0)
     return Row(
         "corpus",
         name,
