@@ -278,6 +278,10 @@ def test_what_ours_is_compared_with_is_recorded() -> None:
         for name, recipe in RECIPES.items():
             sizes = {"n": recipe.n, "d": recipe.d, "m": recipe.m}
             assert records[name]["sizes"] == sizes, name
+        for name in TOY:  # or it was of another problem
+            problem = load(name)
+            assert problem is not None
+            assert records[name]["radius"] == pytest.approx(problem.radius, rel=1e-9)
 
 
 def test_a_row_for_each_problem() -> None:

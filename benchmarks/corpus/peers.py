@@ -186,7 +186,6 @@ def lbfgs(problem: Problem, tol: float, max_seconds: float, max_passes: int) -> 
         except _EndError:
             pass
     (A, B), _ = factors(last)
-    values = np.linalg.svd(
-        np.linalg.qr(A, mode="r") @ np.linalg.qr(B.T, mode="r").T, compute_uv=False
-    )
+    small = np.linalg.qr(A)[1] @ np.linalg.qr(B.T)[1].T
+    values = np.linalg.svd(small, compute_uv=False)
     return run.outcome(int((values > _TINY * values[0]).sum()))

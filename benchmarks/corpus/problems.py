@@ -116,7 +116,8 @@ def _columns(largest: float) -> Draw:
     """Columns of sizes from 1 to `largest`, in random order: features in raw units."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-        return rng.standard_normal((n, d)) * rng.permutation(np.geomspace(1.0, largest, d))
+        X = rng.standard_normal((n, d))
+        return np.asarray(X * rng.permutation(np.geomspace(1.0, largest, d)))
 
     return draw
 
@@ -142,7 +143,7 @@ def _near_low_rank(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 def _deficient(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     """Rank d/2, exactly."""
     k = max(1, d // 2)
-    return rng.standard_normal((n, k)) @ rng.standard_normal((k, d)) / np.sqrt(k)
+    return np.asarray(rng.standard_normal((n, k)) @ rng.standard_normal((k, d)) / np.sqrt(k))
 
 
 def _twins(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
@@ -235,7 +236,7 @@ def _planted(
 
 def _norm(left: np.ndarray, right: np.ndarray) -> float:
     """Trace norm of the product."""
-    small = np.linalg.qr(left, mode="r") @ np.linalg.qr(right.T, mode="r").T
+    small = np.linalg.qr(left)[1] @ np.linalg.qr(right.T)[1].T
     return float(np.linalg.svd(small, compute_uv=False).sum())
 
 

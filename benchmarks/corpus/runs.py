@@ -61,7 +61,7 @@ def row(record: Mapping[str, Any], others: Mapping[str, Records]) -> Row:
     """Passes of ours over those before. A gap above the tolerance counts as so many times more."""
     name, sides = record["problem"], {"ours": record}
     sides |= {side: of[record["problem"]] for side, of in others.items() if name in of}
-    detail = {}
+    detail: dict[str, float] = {}
     for side, one in sides.items():
         detail |= {
             f"{side}: passes": float(one["passes"]),
