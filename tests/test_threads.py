@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from dfwtrace.engines.local import DeferredInterrupt
+from dfwtrace.threads import DeferredInterrupt
 
 
 def interrupt() -> None:
