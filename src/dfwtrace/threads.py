@@ -70,7 +70,8 @@ class Threads:
 
     def close(self) -> None:
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            with DeferredInterrupt():
+                self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 _current: ContextVar[Threads | None] = ContextVar("threads", default=None)

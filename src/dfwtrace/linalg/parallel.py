@@ -162,16 +162,16 @@ def divide(A: Array, R: Array) -> Array:
     return quotient
 
 
-def orthonormal(A: Array) -> Array:
-    """Orthonormal columns Q of which the first j span the first j columns of A, as those of a QR.
+def qr(A: Array) -> tuple[Array, Array]:
+    """Q with orthonormal columns and an upper triangle R with A = QR, as `numpy.linalg.qr`.
 
-    A has at least as many rows as columns. Where its columns depend on each other, Q has others in
-    their place, as Householder's QR does.
+    As robust as Householder's QR, and faster: Q is orthonormal whatever A is, and each column of A
+    is that of QR up to rounding errors of the column's own size.
 
     Examples
     --------
     >>> import numpy as np
-    >>> Q = orthonormal(np.array([[3.0, 1.0], [4.0, 1.0], [0.0, 2.0]]))
+    >>> Q, R = qr(np.array([[3.0, 1.0], [4.0, 1.0], [0.0, 2.0]]))
     >>> np.allclose(Q.T @ Q, np.eye(2))
     True
     """
@@ -179,8 +179,9 @@ def orthonormal(A: Array) -> Array:
     # ones if it is done again. Where AᵀA is indefinite to rounding, a shift keeps R from becoming
     # singular, and Q is better conditioned than A (shifted CholeskyQR3, Fukaya et al., 2020).
     n, k = A.shape
-    Q = A
-    if n * k * k >= _WORK_OF_QR and _SMALL < max(A.max(), -A.min()) < 1.0 / _SMALL:
+    worth = n >= k and n * k * k >= _WORK_OF_QR
+    if worth and _SMALL < max(A.max(), -A.min()) < 1.0 / _SMALL:
+        Q, R = A, np.eye(k, dtype=A.dtype)
         for _ in range(_PASSES):
             M = gram(Q)
             lengths = np.sqrt(np.diag(M))
@@ -188,16 +189,17 @@ def orthonormal(A: Array) -> Array:
                 break
             M /= lengths
             M /= lengths[:, None]
-            off = np.abs(M).sum(axis=0).max() - 1.0
+            deviation = np.abs(M).sum(axis=0).max() - 1.0
             try:
                 L = np.linalg.cholesky(M)
             except np.linalg.LinAlgError:
                 M[np.diag_indices(k)] += 11.0 * (n + k) * k * np.finfo(M.dtype).eps
                 L = np.linalg.cholesky(M)
-            Q = divide(Q, L.T * lengths)
-            if off < 0.5:  # its values were between ½ and 3/2
-                return Q
-    return np.linalg.qr(A)[0]
+            triangle = L.T * lengths
+            Q, R = divide(Q, triangle), triangle @ R
+            if deviation < 0.5:  # singular values were between √½ and √(3/2), and now are 1
+                return Q, R
+    return np.linalg.qr(A)
 
 
 def dot(x: Array, y: Array) -> float:
