@@ -60,6 +60,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[Any], tuple[Any, ...]]]] = 
     "divide": (parallel.divide, lambda A: (A(3000, 150), np.triu(np.ones((150, 150))))),
     "qr": (parallel.qr, lambda A: (A(3000, 150),)),
     "qr, dependent": (parallel.qr, lambda A: (np.tile(A(3000, 75), 2),)),
+    "eigh": (parallel.eigh, lambda A: (definite(520, A(1).dtype),)),
     "dot": (parallel.dot, lambda A: (A(1_200_000), A(1_200_000))),
     "axpy": (added, lambda A: (0.3, A(800_000), A(800_000))),
 }
@@ -248,6 +249,32 @@ def test_qr_on_random_matrices(
     A = A @ np.linalg.qr(rng.standard_normal((k, k)))[0] * 10.0 ** rng.uniform(-scales, scales, k)
     A[:, rng.integers(0, k, repeated)] = A[:, rng.integers(0, k, repeated)]
     assert_qr(A)
+
+
+SYMMETRIC: dict[str, Any] = {
+    "random": normal(520, 520) + normal(520, 520).T,
+    "small": normal(5, 5) + normal(5, 5).T,
+    "positive definite": definite(520),
+    "zero": np.zeros((520, 520)),
+    "identity": np.eye(520),
+    "diagonal": np.diag(normal(520)),
+    "rank one": np.ones((520, 520)),
+    "clusters": np.kron(np.diag([1.0, 1.0 + 1e-14, 3.0, 3.0]), np.ones((130, 130))),
+    "huge": 1e200 * definite(520),
+    "tiny": 1e-200 * definite(520),
+    "single precision": definite(520, np.float32),
+}
+
+
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_eigh_is_as_accurate_as_lapacks(name: str) -> None:
+    M = SYMMETRIC[name]
+    values, vectors = parallel.eigh(M)
+    assert values.dtype == vectors.dtype == np.float64
+    assert np.all(np.diff(values) >= 0.0)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(M.shape[0]), atol=200 * EPS)
+    size = np.abs(values).max()
+    np.testing.assert_allclose(M @ vectors, vectors * values, atol=200 * EPS * size, rtol=0.0)
 
 
 def test_calls_from_within_work_run_on_its_thread() -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.linalg import lapack
 
-from dfwtrace._typing import Array
+from dfwtrace._typing import Array, FloatArray
 from dfwtrace.threads import each
 
 Summand = TypeVar("Summand", float, Array)
@@ -32,6 +33,7 @@ _SMALL = 1e-15  # squares of numbers down to this one, and up to its inverse, ar
 _IN_CACHE = 1 << 16  # numbers whose multiple is kept until it is added
 # Rows and columns of a Cholesky factor that are found at once, if there are more than the latter.
 _SIZE, _LARGE = 256, 1500
+_LARGE_EIGH, _REFLECTORS = 500, 64  # reflections that are made at once
 
 
 def matmul(A: Array, B: Array) -> Array:
@@ -45,8 +47,9 @@ def matmul(A: Array, B: Array) -> Array:
     """
     (n, inner), m = A.shape, B.shape[1] if B.ndim == 2 else 1
     work = n * inner * m + _MOVED * (n * inner + inner * m + n * m)
-    # For a vector the matrix is cut into blocks that are whole in memory.
-    if inner > _LONG * max(n, m) or (m == 1 and A.strides[0] < A.strides[1]):
+    # For a vector, the matrix is cut into blocks that are in one piece in memory.
+    by_columns = m == 1 and A.strides[0] < A.strides[1] and n < _LONG * inner
+    if inner > _LONG * max(n, m) or by_columns:
         cuts = _cuts(work, inner)
         parts: list[Any] = [None] * len(cuts)
 
@@ -200,6 +203,54 @@ def qr(A: Array) -> tuple[Array, Array]:
             if deviation < 0.5:  # singular values were between √½ and √(3/2), and now are 1
                 return Q, R
     return np.linalg.qr(A)
+
+
+def eigh(M: Array) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues of a symmetric matrix, the smallest first, and eigenvectors as columns.
+
+    Half of the work is shared out: the other half is LAPACK's, which finds the tridiagonal form.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> eigh(np.array([[2.0, 1.0], [1.0, 2.0]]))[0]
+    array([1., 3.])
+    """
+    n = M.shape[0]
+    if n > _LARGE_EIGH:
+        work = int(lapack.dsytrd_lwork(n, lower=1)[0])
+        reflectors, diagonal, off_diagonal, tau, _ = lapack.dsytrd(M, lower=1, lwork=work)
+        values, vectors, failed = lapack.dstevd(diagonal, off_diagonal)
+        if not failed:
+            _reflect(reflectors, tau, vectors)
+            return values, vectors
+    return np.linalg.eigh(M.astype(np.float64, copy=False))
+
+
+def _reflect(reflectors: FloatArray, tau: FloatArray, Z: FloatArray) -> None:
+    """Z ← H₁ H₂ ⋯ Z with H_i = I - τ_i v_i v_iᵀ as `dsytrd` leaves them, in blocks I - V T Vᵀ."""
+    n = Z.shape[0]
+    starts = range(0, n - 1, _REFLECTORS)
+    blocks: list[Any] = [None] * len(starts)
+    cuts = _cuts(n**3, n)
+
+    def build(j: int) -> None:
+        columns = slice(starts[j], min(starts[j] + _REFLECTORS, n - 1))
+        V = np.tril(reflectors[columns.start + 1 :, columns])
+        V[np.diag_indices(V.shape[1])] = 1.0
+        # T⁻¹ has 1/τ on the diagonal and VᵀV above it; where τ = 0, there is nothing to reflect.
+        T = np.triu(V.T @ V, 1)
+        own = tau[columns]
+        T[np.diag_indices(own.size)] = 1.0 / np.where(own == 0.0, 1e-300, own)
+        blocks[j] = columns.start + 1, V, np.linalg.inv(T)
+
+    def multiply(j: int) -> None:
+        for start, V, T in reversed(blocks):
+            part = Z[start:, cuts[j]]
+            part -= V @ (T @ (V.T @ part))
+
+    each(build, len(blocks))
+    each(multiply, len(cuts))
 
 
 def dot(x: Array, y: Array) -> float:
