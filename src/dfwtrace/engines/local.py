@@ -30,14 +30,16 @@ class LocalEngine(Engine):
     """Logical shards in this process, worked on by threads.
 
     The same `n_shards` gives the same bits for every `n_jobs`: inside a shard everything runs on
-    one thread, and sums follow one fixed tree.
+    one thread, sums follow one fixed tree, and the algebra outside the shards is cut into blocks
+    that depend on sizes alone.
 
     Parameters
     ----------
     n_shards : int, default=8
         Number of logical shards; may exceed the number of rows.
     n_jobs : int, default=None
-        Number of threads; by default, the processors that this process may use.
+        Number of threads, for the shards and for the algebra outside of them; by default, the
+        processors that this process may use.
 
     Examples
     --------

@@ -47,25 +47,27 @@ def matmul(A: Array, B: Array) -> Array:
     """
     (n, inner), m = A.shape, B.shape[1] if B.ndim == 2 else 1
     work = n * inner * m + _MOVED * (n * inner + inner * m + n * m)
+    side = max(n, m)
     # For a vector, the matrix is cut into blocks that are in one piece in memory.
     by_columns = m == 1 and A.strides[0] < A.strides[1] and n < _LONG * inner
-    if inner > _LONG * max(n, m) or by_columns:
+    # `np.dot` releases Python's lock always, `np.matmul` only if the product has 500 numbers.
+    if inner > _LONG * side or inner >= 2 * _SHORTEST > side or by_columns:
         cuts = _cuts(work, inner)
         parts: list[Any] = [None] * len(cuts)
 
         def multiply(j: int) -> None:
-            parts[j] = A[:, cuts[j]] @ B[cuts[j]]
+            parts[j] = np.dot(A[:, cuts[j]], B[cuts[j]])
 
         each(multiply, len(cuts))
         return np.asarray(_sum(parts))
-    cuts = _cuts(work, max(n, m))
+    cuts = _cuts(work, side)
     if len(cuts) == 1:
-        return np.asarray(A @ B)
+        return np.asarray(np.dot(A, B))
     product = np.empty((n, *B.shape[1:]), np.result_type(A, B))
 
     def fill(j: int) -> None:
         if n >= m:
-            np.matmul(A[cuts[j]], B, out=product[cuts[j]])
+            np.dot(A[cuts[j]], B, out=product[cuts[j]])
         else:
             np.matmul(A, B[:, cuts[j]], out=product[:, cuts[j]])
 
@@ -84,7 +86,7 @@ def gram(A: Array) -> Array:
            [14., 20.]])
     """
     n, k = A.shape
-    if n > _LONG * k:
+    if n > _LONG * k or n >= 2 * _SHORTEST > k:
         return matmul(A.T, A)  # of each part NumPy computes the upper triangle only
     cuts = _cuts((n * k * k + _MOVED * (n * k + k * k)) // 4, k)
     if len(cuts) == 1:
@@ -115,20 +117,25 @@ def cholesky(M: Array) -> Array:
     n = M.shape[0]
     if n <= _LARGE:
         return np.linalg.cholesky(M)
-    L = np.tril(M)
     cuts = [slice(start, min(start + _SIZE, n)) for start in range(0, n, _SIZE)]
-    for k, columns in enumerate(cuts):
+    L = np.zeros((n, n), M.dtype)
+    pairs = [(i, j) for i in cuts for j in cuts if j.start <= i.start]
+
+    def copy(pair: int) -> None:
+        L[pairs[pair]] = M[pairs[pair]]
+
+    each(copy, len(pairs))
+    for columns in cuts:
         L[columns, columns] = np.linalg.cholesky(L[columns, columns])
-        below = cuts[k + 1 :]
         L[columns.stop :, columns] = divide(L[columns.stop :, columns], L[columns, columns].T)
-        pairs = [(i, j) for i in below for j in below if j.start <= i.start]
+        pairs = [pair for pair in pairs if pair[1].start > columns.start]
 
         def subtract(pair: int, pairs: Any = pairs, columns: slice = columns) -> None:
             i, j = pairs[pair]
             L[i, j] -= L[i, columns] @ L[j, columns].T
 
         each(subtract, len(pairs))
-    return np.tril(L)
+    return L
 
 
 def divide(A: Array, R: Array) -> Array:

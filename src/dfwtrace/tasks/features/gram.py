@@ -78,16 +78,17 @@ class Moments:
 
     def _add(self, X: Matrix, Y: Array, weights: Array, only: bool) -> None:
         X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
-        sparse, scale = sp.issparse(X), weights[:, None] if weights.size else None
+        if weights.size:  # rows times the weights' roots: XᵀX remains a product of twice the same
+            roots = np.sqrt(weights)[:, None]
+            X, Y = X.multiply(roots).tocsr() if sp.issparse(X) else X * roots, Y * roots
         if only:  # straight to where they belong
             np.matmul(X.T, X, out=self.A)
             np.matmul(X.T, Y, out=self.B)
         else:
-            scaled = X if scale is None else X.multiply(scale).tocsr() if sparse else X * scale
-            product = scaled.T @ X
-            self.A[...] += product.toarray() if sparse else product
-            self.B[...] += scaled.T @ Y
-        self.packed[-2] += 0.5 * inner_product(Y, Y if scale is None else Y * scale)
+            product = X.T @ X
+            self.A[...] += product.toarray() if sp.issparse(X) else product
+            self.B[...] += X.T @ Y
+        self.packed[-2] += 0.5 * inner_product(Y, Y)
 
     def about_means(self) -> tuple[Moments, Centre]:
         """The moments of x - x̄ and y - ȳ from those of [x, 1] and y, and where x̄ and ȳ are.
