@@ -27,7 +27,7 @@ _SHORTEST, _MOST_BLOCKS = 192, 32  # thinner blocks make BLAS slow: it copies th
 # are to be added up.
 _LONG = 4
 _PANEL = 32  # columns that are divided by a triangle at once
-_WELL_CONDITIONED = 1e3  # product of a triangle's largest entry and its inverse's
+_WELL_CONDITIONED = 1e2  # product of a triangle's largest entry and its inverse's
 _WORK_OF_QR, _PASSES = 100_000, 5  # less is left to LAPACK; passes at the most
 _SMALL = 1e-15  # squares of numbers down to this one, and up to its inverse, are far from overflow
 _IN_CACHE = 1 << 16  # numbers whose multiple is kept until it is added
