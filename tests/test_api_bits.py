@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -45,3 +46,28 @@ def test_threads_and_workers_give_the_same_bits(
         for engine in engines
     )
     assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("solver", ["accelerated", "dfw"])
+def test_the_algebra_outside_the_shards_gives_the_same_bits(solver: str, dtype: str) -> None:
+    """In gram form it is all that there is to do after one pass over the data."""
+    X, Y, _ = dt.datasets.make_multitask(n=900, d=450, m=430, rank=40, noise=0.5, random_state=1)
+    options: Any = {"radius": 30.0, "solver": solver, "representation": "gram", "max_iter": 5}
+    runs, shared = [], []
+    for n_jobs in (1, 2, 3, 5):
+        seen = set[str]()
+        result = dt.solve(
+            dt.LeastSquares(),
+            X.astype(dtype),
+            Y.astype(dtype),
+            engine=dt.LocalEngine(4, n_jobs=n_jobs),
+            callback=lambda W, record, seen=seen: seen.update(
+                thread.name for thread in threading.enumerate()
+            ),
+            **options,
+        )
+        runs.append([*bits(result), result.gap])
+        shared.append(any(name.startswith("dfwtrace") for name in seen))
+    assert all(run == runs[0] for run in runs[1:])
+    assert shared == [False, *3 * [solver == "accelerated"]]  # one vector is not worth it

@@ -35,6 +35,7 @@ from dfwtrace.solvers.solver import Callback, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
 from dfwtrace.tasks.features.scores import as_task
 from dfwtrace.tasks.planning import Plan
+from dfwtrace.threads import use_threads
 from dfwtrace.validation import check_positive, check_seed, describe, renamed
 
 _FORMER = {"epochs": "max_iter", "seed": "random_state"}
@@ -175,6 +176,7 @@ def solve(
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
     with (
         single_threaded_blas(),
+        use_threads(problem.engine.n_threads),
         closing(problem.start(digest=saving is not None, folds=folds)),
     ):
         if automatic:
@@ -361,7 +363,11 @@ def path(
     def run(problem: Problem, radius: float, W: LowRankMatrix, title: str) -> Result:
         return Runner(problem, method, criteria, verbose=verbose, title=title).run(radius, W, seed)
 
-    with single_threaded_blas(), closing(problem.start(folds=folds)):
+    with (
+        single_threaded_blas(),
+        use_threads(problem.engine.n_threads),
+        closing(problem.start(folds=folds)),
+    ):
         if isinstance(given, list):
             grid = Grid(given)
         else:

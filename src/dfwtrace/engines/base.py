@@ -12,6 +12,7 @@ import numpy as np
 from dfwtrace._typing import Array, Data, FloatArray, Memory
 from dfwtrace.data.shards import Examine
 from dfwtrace.engines.tree import Node, TreeSum
+from dfwtrace.threads import usable_cores
 from dfwtrace.validation import describe
 
 Outcome = TypeVar("Outcome")
@@ -202,6 +203,11 @@ class Engine(ABC):
     def n_jobs(self) -> int:
         """Processors at work, for the estimate of times."""
         return 1
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of this process for the algebra outside the shards."""
+        return usable_cores()
 
     def survey(self, frame: Data, features: object, label: object, examine: Examine) -> Data:
         """Check and measure the rows of a DataFrame where they are."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import scipy.linalg  # noqa: F401  # brings a BLAS of its own, which a limit set before would miss
 import threadpoolctl
@@ -19,6 +15,7 @@ import threadpoolctl
 from dfwtrace.data.shards import ArrayRows, split_rows
 from dfwtrace.engines.base import Args, Cost, Engine, Workers
 from dfwtrace.engines.tree import Node, TreeSum
+from dfwtrace.threads import Threads, usable_cores
 from dfwtrace.validation import check_count
 
 # Handing work to a thread costs more than it saves below this much data for each.
@@ -33,14 +30,16 @@ class LocalEngine(Engine):
     """Logical shards in this process, worked on by threads.
 
     The same `n_shards` gives the same bits for every `n_jobs`: inside a shard everything runs on
-    one thread, and sums follow one fixed tree.
+    one thread, sums follow one fixed tree, and the algebra outside the shards is cut into blocks
+    that depend on sizes alone.
 
     Parameters
     ----------
     n_shards : int, default=8
         Number of logical shards; may exceed the number of rows.
     n_jobs : int, default=None
-        Number of threads; by default, the processors that this process may use.
+        Number of threads, for the shards and for the algebra outside of them; by default, the
+        processors that this process may use.
 
     Examples
     --------
@@ -53,7 +52,12 @@ class LocalEngine(Engine):
 
     def __init__(self, n_shards: int = 8, n_jobs: int | None = None) -> None:
         self.n_shards = check_count("n_shards", n_shards, 1)
-        self.n_jobs = check_count("n_jobs", _usable_cores() if n_jobs is None else n_jobs, 1)
+        self.n_jobs = check_count("n_jobs", usable_cores() if n_jobs is None else n_jobs, 1)
+
+    @property
+    def n_threads(self) -> int:
+        """Threads for the algebra outside the shards."""
+        return self.n_jobs
 
     def start(self, program: object, rows: ArrayRows) -> LocalWorkers:
         """Cut the rows into shards; see `Engine.start`."""
@@ -84,8 +88,7 @@ class ShardStates:
         self._n_shards = len(shards) if n_shards is None else n_shards
         self._program = program
         self._shards, self._states = list(shards), list(shards)
-        self._helpers = min(n_jobs, len(shards)) - 1  # beside the thread that calls
-        self._pool = ThreadPoolExecutor(self._helpers, "dfwtrace") if self._helpers > 0 else None
+        self._threads = Threads(min(n_jobs, len(shards)))
         # One BLAS thread a shard: shards run side by side, and bits do not depend on n_jobs.
         _hold_blas()
         self._release = weakref.finalize(self, _release_blas)  # also if nobody calls `close`
@@ -119,75 +122,14 @@ class ShardStates:
         return total.nodes() if add else nodes
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._threads.close()
         self._release()
         self._states, self._shards = [], []
 
     def _each(self, work: Callable[[int], None]) -> None:
-        """Run `work` on every shard index; each thread, this one too, takes the next one left."""
         began = time.perf_counter()
-        if self._pool is None:
-            for j in range(len(self._states)):
-                work(j)
-        else:
-            self._in_threads(self._pool, work)
+        self._threads.each(work, len(self._states))
         self.seconds = time.perf_counter() - began
-
-    def _in_threads(self, pool: ThreadPoolExecutor, work: Callable[[int], None]) -> None:
-        left, lock, over = iter(range(len(self._states))), threading.Lock(), threading.Event()
-
-        def take() -> None:
-            try:
-                while not (over.is_set() or interrupt.noted):
-                    with lock:
-                        j = next(left, None)
-                    if j is None:
-                        return
-                    work(j)
-            finally:  # nothing is left, or after an error nobody will read the states
-                over.set()
-
-        with DeferredInterrupt() as interrupt:
-            others = [pool.submit(take) for _ in range(self._helpers)]
-            try:
-                take()
-            finally:
-                started = [other for other in others if not other.cancel()]
-                wait(started)
-            for other in started:
-                other.result()
-
-
-class DeferredInterrupt:
-    """Within the block, the first Ctrl-C is only `noted` (and raised at its end), not the second.
-
-    Python raises KeyboardInterrupt between any two instructions, also while a thread pool holds one
-    of its locks, which nobody would then release. Signals reach the main thread only.
-    """
-
-    noted = False
-    _handler: Callable[[int, FrameType | None], object] | None = None
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            handler = signal.getsignal(signal.SIGINT)
-            if callable(handler):
-                self._handler = handler
-                signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
-            if self.noted:
-                self._handler(signal.SIGINT, None)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.noted and self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
-            self._handler(number, frame)
-        self.noted = True
 
 
 class LocalWorkers(Workers):
@@ -220,12 +162,6 @@ class LocalWorkers(Workers):
 def threads_for(n_bytes: int, n_jobs: int) -> int:
     """Of `n_jobs` threads, those that are worth their trouble with this much data."""
     return min(n_jobs, 1 + n_bytes // _BYTES_FOR_A_THREAD)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager

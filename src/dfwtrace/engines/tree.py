@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from dfwtrace._typing import FloatArray
 
 
@@ -49,7 +51,7 @@ class TreeSum:
 
     def add(self, node: Node) -> None:
         """Put in a shard's reply, or a sum formed elsewhere, which is kept and never changed."""
-        level, index, partial = node
+        (level, index, partial), ours = node, False
         while level < len(self._widths) - 1:
             sibling = index ^ 1
             if sibling < self._widths[level]:
@@ -59,7 +61,8 @@ class TreeSum:
                         self._waiting[level, index] = partial
                         return
                 began = time.perf_counter()
-                partial = partial + other
+                partial = np.add(partial, other, out=partial if ours else None)
+                ours = True  # so that the next sum needs no fresh memory
                 self.seconds += time.perf_counter() - began
             level, index = level + 1, index // 2
         with self._lock:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, eigvalsh
+from scipy.linalg import LinAlgError, eigvalsh
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.linalg import parallel
 from dfwtrace.linalg.golub_kahan import GolubKahan
 from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.validation import require_finite
@@ -91,7 +92,7 @@ def dense_bound(G: FloatArray) -> float:
     if scale == 0.0:
         return 0.0
     G = G / scale  # squares neither overflow nor underflow
-    M = G @ G.T if G.shape[0] <= G.shape[1] else G.T @ G
+    M = parallel.gram(G.T if G.shape[0] <= G.shape[1] else G)
     p = M.shape[0]
     if p > 2:
         try:
@@ -102,7 +103,7 @@ def dense_bound(G: FloatArray) -> float:
                 largest = eigsh(M, k=1, v0=start, return_eigenvectors=False)
             bound = float(largest[0]) * (1.0 + _SLACK)
             M[np.diag_indices(p)] -= bound
-            cholesky(np.negative(M, out=M), lower=True, overwrite_a=True, check_finite=False)
+            parallel.cholesky(np.negative(M, out=M))
             return scale * float(np.sqrt(bound))
         except (ArpackError, LinAlgError):
             pass  # ARPACK missed the largest value, or found none: the full SVD cannot

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.linalg.parallel import matmul
 from dfwtrace.validation import require_finite
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -166,5 +167,5 @@ class _Basis:
     def orthogonalise(self, vector: FloatArray) -> tuple[FloatArray, float]:
         """The vector's part outside the basis, as a unit vector and its length."""
         for _ in range(2 if self.count else 0):
-            vector = vector - self.vectors @ (self.vectors.T @ vector)
+            vector = vector - matmul(self.vectors, matmul(self.vectors.T, vector))
         return unit(vector)

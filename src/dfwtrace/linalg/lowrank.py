@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from dfwtrace._typing import Array, FloatArray, Matrix
+from dfwtrace.linalg import parallel
 from dfwtrace.validation import check_count
 
 _SMALLEST_SCALE = 1e-100  # below it the common scale is folded into the weights, before underflow
@@ -149,10 +150,10 @@ class LowRankMatrix:
 
     def _orthogonalise(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Thin SVD through two thin QRs: O((d + m) r²), nothing of size d×m."""
-        Q_u, R_u = np.linalg.qr(self.U.astype(np.float64))
-        Q_v, R_v = np.linalg.qr(self.V.astype(np.float64))
+        Q_u, R_u = parallel.qr(self.U.astype(np.float64))
+        Q_v, R_v = parallel.qr(self.V.astype(np.float64))
         A, singular, Bt = np.linalg.svd((R_u * self.s) @ R_v.T, full_matrices=False)
-        return Q_u @ A, singular, Q_v @ Bt.T
+        return parallel.matmul(Q_u, A), singular, parallel.matmul(Q_v, Bt.T)
 
     def toward(self, atom: RankOne, gamma: float) -> LowRankMatrix:
         """Return (1-γ) W + γ · atom, in O(d + m) amortised."""

@@ -247,3 +247,25 @@ def test_the_allowance_for_rounding_bounds_what_rounding_does(local: bool) -> No
             G = A @ W.to_dense() - B
             gaps.append(np.vdot(W.to_dense(), G) + radius * np.linalg.norm(G, 2))
         assert abs(gaps[1] - gaps[0]) <= eps * summary.rounding(W, radius), trial
+
+
+@pytest.mark.parametrize("columns", [1, 3, 60])
+def test_products_do_not_depend_on_whether_there_is_a_gradient(
+    columns: int, rng: np.random.Generator
+) -> None:
+    """A run that is resumed may lack one that the run before it had."""
+    X, Y = rng.standard_normal((50, 40)), rng.standard_normal((50, 30))
+    W = dt.LowRankMatrix(rng.standard_normal((40, 5)), np.ones(5), rng.standard_normal((30, 5)))
+    gradient = X.T @ (X @ W - Y)
+    U, V = rng.standard_normal((40, columns)), rng.standard_normal((30, columns))
+    fresh, other = (GRAM.stats(Moments.of(Shard(0, X, Y)), W) for _ in range(2))
+    np.testing.assert_allclose(GRAM.gradient(other), gradient, rtol=1e-11, atol=1e-9)
+    for operand, product, times in (
+        (V, gradient @ V, GRAM.matvec),
+        (U, gradient.T @ U, GRAM.rmatvec),
+    ):
+        np.testing.assert_allclose(times(fresh, operand), product, rtol=1e-11, atol=1e-9)
+        np.testing.assert_array_equal(times(other, operand), times(fresh, operand))
+        np.testing.assert_allclose(
+            times(fresh, operand[:, 0]), product[:, 0], rtol=1e-11, atol=1e-9
+        )

@@ -14,13 +14,13 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 from dfwtrace.engines.base import Args, Cost, RecoveringWorkers, WorkerError, WorkersLostError
-from dfwtrace.engines.local import DeferredInterrupt
 from dfwtrace.engines.resident import connections, links, wire, worker
 from dfwtrace.engines.resident.connections import DRIVER, Caller, JoinInfo, Listener
 from dfwtrace.engines.resident.links import Links, Member
 from dfwtrace.engines.resident.wire import Kind, Value, pack, send
 from dfwtrace.engines.resident.worker import unpack_reply
 from dfwtrace.engines.tree import Node
+from dfwtrace.threads import DeferredInterrupt
 
 _POLL = 0.02
 # Part of `start_timeout` after which a job is asked again whether it is preparing something.

@@ -12,6 +12,7 @@ from dfwtrace._typing import Array, DType, FloatArray, Matrix
 from dfwtrace.data.shards import ROWS_IN_BLOCK, Shard, slice_rows, subtracted
 from dfwtrace.kernels import gram_advance
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
+from dfwtrace.linalg.parallel import gram, matmul
 from dfwtrace.losses import inner_product
 from dfwtrace.tasks.task import Centre, Representation, Summary, Task, Total
 
@@ -77,16 +78,17 @@ class Moments:
 
     def _add(self, X: Matrix, Y: Array, weights: Array, only: bool) -> None:
         X, Y = X.astype(np.float64, copy=False), Y.astype(np.float64, copy=False)
-        sparse, scale = sp.issparse(X), weights[:, None] if weights.size else None
+        if weights.size:  # rows times the weights' roots: XᵀX remains a product of twice the same
+            roots = np.sqrt(weights)[:, None]
+            X, Y = X.multiply(roots).tocsr() if sp.issparse(X) else X * roots, Y * roots
         if only:  # straight to where they belong
             np.matmul(X.T, X, out=self.A)
             np.matmul(X.T, Y, out=self.B)
         else:
-            scaled = X if scale is None else X.multiply(scale).tocsr() if sparse else X * scale
-            product = scaled.T @ X
-            self.A[...] += product.toarray() if sparse else product
-            self.B[...] += scaled.T @ Y
-        self.packed[-2] += 0.5 * inner_product(Y, Y if scale is None else Y * scale)
+            product = X.T @ X
+            self.A[...] += product.toarray() if sp.issparse(X) else product
+            self.B[...] += X.T @ Y
+        self.packed[-2] += 0.5 * inner_product(Y, Y)
 
     def about_means(self) -> tuple[Moments, Centre]:
         """The moments of x - x̄ and y - ȳ from those of [x, 1] and y, and where x̄ and ȳ are.
@@ -104,6 +106,15 @@ class Moments:
         return centred, Centre(x_sum / n, y_sum / n)
 
 
+class Factors(NamedTuple):
+    """W = U diag(s) Vᵀ, and products with its factors."""
+
+    W: LowRankMatrix
+    AU: Array  # A U diag(s)
+    BV: Array
+    VV: Array  # VᵀV
+
+
 @dataclass
 class GramState:
     """∇F = AW - B, dense once it is needed, and scalars that follow W by recursion."""
@@ -111,7 +122,7 @@ class GramState:
     moments: Moments
     quadratic_form: float  # ⟨W, AW⟩
     linear_form: float  # ⟨W, B⟩
-    built_from: tuple[FloatArray, FloatArray, LowRankMatrix] | None = None  # A U diag(s), B V, W
+    built_from: Factors | None = None
     _grad: FloatArray | None = None
     _image: tuple[Array, FloatArray] | None = None
     _along: tuple[RankOne, FloatArray, float, float, float] | None = None
@@ -120,21 +131,40 @@ class GramState:
     def grad(self) -> FloatArray:
         if self._grad is None:
             assert self.built_from is not None  # it is dropped only once there is a gradient
-            AU, _, W = self.built_from
-            self._grad = AU @ W.V.T - self.moments.B
+            self._grad = matmul(self.built_from.AU, self.built_from.W.V.T)
+            self._grad -= self.moments.B
         return self._grad
 
-    def transpose_times(self, u: Array) -> FloatArray:
-        """∇Fᵀu, kept: the oracle's last u is the direction of the step that follows."""
-        if self._image is None or not np.array_equal(self._image[0], u):
-            self._image = (u.copy(), self.grad.T @ u)
-        return self._image[1]
+    def times(self, V: Array) -> FloatArray:
+        """∇F V; few columns do not need ∇F itself."""
+        if self.built_from is None or not self._few(V):
+            return matmul(self.grad, V)
+        W, AU, *_ = self.built_from
+        return matmul(AU, matmul(W.V.T, V)) - matmul(self.moments.B, V)
+
+    def transpose_times(self, U: Array) -> FloatArray:
+        """∇Fᵀ U; that of a vector is kept, since the oracle's last one is the next step's u."""
+        if U.ndim == 1 and self._image is not None and np.array_equal(self._image[0], U):
+            return self._image[1]
+        if self.built_from is None or not self._few(U):
+            product = matmul(self.grad.T, U)
+        else:
+            W, AU, *_ = self.built_from
+            product = matmul(W.V, matmul(AU.T, U)) - matmul(self.moments.B.T, U)
+        if U.ndim == 1:
+            self._image = (U.copy(), product)
+        return product
+
+    def _few(self, columns: Array) -> bool:
+        # Not whether the gradient is there already: a run that is resumed may not have it.
+        d, m = self.moments.B.shape
+        return (columns.size // len(columns)) * (d + m) < d * m
 
     def along(self, atom: RankOne) -> tuple[FloatArray, float, float, float]:
         """(Au, uᵀAu, uᵀ(AW)v, uᵀBv): what both the line search and the update need of an atom."""
         if self._along is None or not self._along[0].equals(atom):
-            Au = self.moments.A @ atom.u
-            uBv = float(atom.u @ (self.moments.B @ atom.v))
+            Au = matmul(self.moments.A, atom.u)
+            uBv = float(atom.u @ matmul(self.moments.B, atom.v))
             uGv = float(self.transpose_times(atom.u) @ atom.v)
             self._along = (atom, Au, float(atom.u @ Au), uGv + uBv, uBv)
         return self._along[1:]
@@ -216,21 +246,21 @@ class GramTask(Representation[GramState]):
 
     # The methods of a task
 
-    matvec, gradient = Task.matvec, Task.gradient  # from the state's `grad`
+    gradient = Task.gradient  # the state's `grad`
 
     def stats(self, shard: Shard | Moments, W: LowRankMatrix) -> GramState:
         moments = shard if isinstance(shard, Moments) else Moments.of(shard, self.weighted)
-        left, V = W.U * W.s, np.asarray(W.V)
-        AU, BV = moments.A @ left, moments.B @ V
-        quadratic_form = float(np.vdot(left, AU @ (V.T @ V)))
-        return GramState(moments, quadratic_form, float(np.vdot(left, BV)), (AU, BV, W))
+        left = W.U * W.s
+        AU, BV, VV = matmul(moments.A, left), matmul(moments.B, W.V), gram(W.V)
+        quadratic_form = float(np.vdot(left, matmul(AU, VV)))
+        return GramState(moments, quadratic_form, float(np.vdot(left, BV)), Factors(W, AU, BV, VV))
 
     def tangent(self, state: GramState) -> FloatArray:
         """[F, ⟨W, ∇F⟩, ∇F V, ∇Fᵀ U] with the factors of W: O(d² + dm) for each of its columns."""
         assert state.built_from is not None  # of what the state was built from
-        AU, BV, W = state.built_from
-        products = AU @ (W.V.T @ W.V) - BV
-        transposed = W.V @ (AU.T @ W.U) - state.moments.B.T @ W.U
+        W, AU, BV, VV = state.built_from
+        products = matmul(AU, VV) - BV
+        transposed = matmul(W.V, matmul(AU.T, W.U)) - matmul(state.moments.B.T, W.U)
         values = [self.loss(state), self.inner(state)]
         return np.concatenate([values, products.ravel(), transposed.ravel()])
 
@@ -246,8 +276,11 @@ class GramTask(Representation[GramState]):
         state._image = state._along = None
         return state
 
+    def matvec(self, state: GramState, V: Array) -> FloatArray:
+        return state.times(V)
+
     def rmatvec(self, state: GramState, U: Array) -> FloatArray:
-        return state.transpose_times(U) if U.ndim == 1 else np.asarray(state.grad.T @ U)
+        return state.transpose_times(U)
 
     def linesearch(self, state: GramState, atom: RankOne, gamma: float) -> tuple[float, float]:
         """φ'(γ) and φ'' along D = c uvᵀ - W: ⟨∇F, D⟩ + γ⟨D, AD⟩ and ⟨D, AD⟩."""
@@ -264,7 +297,7 @@ class GramTask(Representation[GramState]):
         return state.quadratic_form - state.linear_form
 
     def curvature_product(self, state: GramState, U: Array) -> FloatArray:
-        return np.asarray(state.moments.A @ U)
+        return matmul(state.moments.A, U)
 
 
 class FoldSums(NamedTuple):
