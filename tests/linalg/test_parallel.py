@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -39,12 +38,6 @@ def as_arrays(found: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def added(a: float, x: Any, y: Any) -> Any:
-    y = y.copy()
-    parallel.axpy(a, x, y)
-    return y
-
-
 # Each is large enough to be shared out, in its own way.
 CASES: dict[str, tuple[Callable[..., Any], Callable[[Any], tuple[Any, ...]]]] = {
     "rows": (parallel.matmul, lambda A: (A(810, 400), A(400, 60))),
@@ -60,9 +53,6 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[Any], tuple[Any, ...]]]] = 
     "divide": (parallel.divide, lambda A: (A(3000, 150), np.triu(np.ones((150, 150))))),
     "qr": (parallel.qr, lambda A: (A(3000, 150),)),
     "qr, dependent": (parallel.qr, lambda A: (np.tile(A(3000, 75), 2),)),
-    "eigh": (parallel.eigh, lambda A: (definite(520, A(1).dtype),)),
-    "dot": (parallel.dot, lambda A: (A(1_200_000), A(1_200_000))),
-    "axpy": (added, lambda A: (0.3, A(800_000), A(800_000))),
 }
 
 
@@ -102,26 +92,6 @@ def test_gram_of_integers_is_exact_and_symmetric(n: int, k: int, order: Any) -> 
     np.testing.assert_array_equal(parallel.gram(A.astype(np.float64, order=order)), A.T @ A)
     M = parallel.gram(normal(n, k).astype(np.float64, order=order))
     np.testing.assert_array_equal(M, M.T)
-
-
-@pytest.mark.parametrize("size", [0, 1, 1000, 1_200_001])
-def test_dot_is_the_inner_product(size: int) -> None:
-    x, y = normal(size), normal(size, seed=1)
-    rounding = 4e-15 * float(np.abs(x) @ np.abs(y))
-    assert abs(parallel.dot(x, y) - math.fsum(x * y)) <= rounding
-    assert isinstance(parallel.dot(x, y), float)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_dot_takes_matrices(order: Any) -> None:
-    A, B = (np.asarray(normal(30, 7, seed=seed), order=order) for seed in (0, 1))
-    assert parallel.dot(A, B) == pytest.approx(np.sum(A * B), rel=1e-13)
-
-
-@pytest.mark.parametrize("size", [0, 1, 1000, 800_001])
-def test_axpy_adds_a_multiple_in_place(size: int) -> None:
-    x, y = normal(size), normal(size, seed=1)
-    np.testing.assert_array_equal(added(0.3, x, y), y + 0.3 * x)
 
 
 @pytest.mark.parametrize("p", [5, 1600])
@@ -249,32 +219,6 @@ def test_qr_on_random_matrices(
     A = A @ np.linalg.qr(rng.standard_normal((k, k)))[0] * 10.0 ** rng.uniform(-scales, scales, k)
     A[:, rng.integers(0, k, repeated)] = A[:, rng.integers(0, k, repeated)]
     assert_qr(A)
-
-
-SYMMETRIC: dict[str, Any] = {
-    "random": normal(520, 520) + normal(520, 520).T,
-    "small": normal(5, 5) + normal(5, 5).T,
-    "positive definite": definite(520),
-    "zero": np.zeros((520, 520)),
-    "identity": np.eye(520),
-    "diagonal": np.diag(normal(520)),
-    "rank one": np.ones((520, 520)),
-    "clusters": np.kron(np.diag([1.0, 1.0 + 1e-14, 3.0, 3.0]), np.ones((130, 130))),
-    "huge": 1e200 * definite(520),
-    "tiny": 1e-200 * definite(520),
-    "single precision": definite(520, np.float32),
-}
-
-
-@pytest.mark.parametrize("name", SYMMETRIC)
-def test_eigh_is_as_accurate_as_lapacks(name: str) -> None:
-    M = SYMMETRIC[name]
-    values, vectors = parallel.eigh(M)
-    assert values.dtype == vectors.dtype == np.float64
-    assert np.all(np.diff(values) >= 0.0)
-    np.testing.assert_allclose(vectors.T @ vectors, np.eye(M.shape[0]), atol=200 * EPS)
-    size = np.abs(values).max()
-    np.testing.assert_allclose(M @ vectors, vectors * values, atol=200 * EPS * size, rtol=0.0)
 
 
 def test_calls_from_within_work_run_on_its_thread() -> None:

@@ -8,15 +8,12 @@ one block, and so plain NumPy.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
-from dfwtrace._typing import Array, FloatArray
+from dfwtrace._typing import Array
 from dfwtrace.threads import each
-
-Summand = TypeVar("Summand", float, Array)
 
 # Work is counted in multiplications of a matrix product. Waking a thread takes some 2e6 of them, a
 # number that is read or written once about 4.
@@ -30,10 +27,8 @@ _PANEL = 32  # columns that are divided by a triangle at once
 _WELL_CONDITIONED = 1e2  # product of a triangle's largest entry and its inverse's
 _WORK_OF_QR, _PASSES = 100_000, 5  # less is left to LAPACK; passes at the most
 _SMALL = 1e-15  # squares of numbers down to this one, and up to its inverse, are far from overflow
-_IN_CACHE = 1 << 16  # numbers whose multiple is kept until it is added
 # Rows and columns of a Cholesky factor that are found at once, if there are more than the latter.
 _SIZE, _LARGE = 256, 1500
-_LARGE_EIGH, _REFLECTORS = 500, 64  # reflections that are made at once
 
 
 def matmul(A: Array, B: Array) -> Array:
@@ -212,95 +207,6 @@ def qr(A: Array) -> tuple[Array, Array]:
     return np.linalg.qr(A)
 
 
-def eigh(M: Array) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues of a symmetric matrix, the smallest first, and eigenvectors as columns.
-
-    Half of the work is shared out: the other half is LAPACK's, which finds the tridiagonal form.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> eigh(np.array([[2.0, 1.0], [1.0, 2.0]]))[0]
-    array([1., 3.])
-    """
-    n = M.shape[0]
-    if n > _LARGE_EIGH:
-        work = int(lapack.dsytrd_lwork(n, lower=1)[0])
-        reflectors, diagonal, off_diagonal, tau, _ = lapack.dsytrd(M, lower=1, lwork=work)
-        values, vectors, failed = lapack.dstevd(diagonal, off_diagonal)
-        if not failed:
-            _reflect(reflectors, tau, vectors)
-            return values, vectors
-    return np.linalg.eigh(M.astype(np.float64, copy=False))
-
-
-def _reflect(reflectors: FloatArray, tau: FloatArray, Z: FloatArray) -> None:
-    """Z ← H₁ H₂ ⋯ Z with H_i = I - τ_i v_i v_iᵀ as `dsytrd` leaves them, in blocks I - V T Vᵀ."""
-    n = Z.shape[0]
-    starts = range(0, n - 1, _REFLECTORS)
-    blocks: list[Any] = [None] * len(starts)
-    cuts = _cuts(n**3, n)
-
-    def build(j: int) -> None:
-        columns = slice(starts[j], min(starts[j] + _REFLECTORS, n - 1))
-        V = np.tril(reflectors[columns.start + 1 :, columns])
-        V[np.diag_indices(V.shape[1])] = 1.0
-        # T⁻¹ has 1/τ on the diagonal and VᵀV above it; where τ = 0, there is nothing to reflect.
-        T = np.triu(V.T @ V, 1)
-        own = tau[columns]
-        T[np.diag_indices(own.size)] = 1.0 / np.where(own == 0.0, 1e-300, own)
-        blocks[j] = columns.start + 1, V, np.linalg.inv(T)
-
-    def multiply(j: int) -> None:
-        for start, V, T in reversed(blocks):
-            part = Z[start:, cuts[j]]
-            part -= V @ (T @ (V.T @ part))
-
-    each(build, len(blocks))
-    each(multiply, len(cuts))
-
-
-def dot(x: Array, y: Array) -> float:
-    """⟨x, y⟩ of two vectors, or of two matrices of the same shape and memory order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> dot(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
-    11.0
-    """
-    x, y = x.ravel(order="K"), y.ravel(order="K")
-    cuts = _cuts(2 * _MOVED * x.size, x.size)
-    parts = [0.0] * len(cuts)
-
-    def multiply(j: int) -> None:
-        parts[j] = float(np.vdot(x[cuts[j]], y[cuts[j]]))
-
-    each(multiply, len(cuts))
-    return _sum(parts)
-
-
-def axpy(a: float, x: Array, y: Array) -> None:
-    """y ← y + a x for vectors, in place and in one pass over memory.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> y = np.array([1.0, 2.0])
-    >>> axpy(2.0, np.array([3.0, 4.0]), y)
-    >>> y
-    array([ 7., 10.])
-    """
-    cuts = _cuts(3 * _MOVED * x.size, x.size)
-
-    def add(j: int) -> None:
-        for start in range(cuts[j].start, cuts[j].stop, _IN_CACHE):
-            part = slice(start, min(start + _IN_CACHE, cuts[j].stop))
-            y[part] += a * x[part]
-
-    each(add, len(cuts))
-
-
 def _inverse(triangle: Array) -> Array | None:
     """The inverse, or None if products with it would lose digits."""
     inverse = np.linalg.inv(triangle)
@@ -318,7 +224,7 @@ def _cuts(work: int, length: int) -> list[slice]:
     ]
 
 
-def _sum(parts: list[Summand]) -> Summand:
+def _sum(parts: list[Array]) -> Array:
     """Neighbours are added, then neighbours among these sums, and so on."""
     while len(parts) > 1:
         sums = [parts[j] + parts[j + 1] for j in range(0, len(parts) - 1, 2)]
