@@ -79,6 +79,14 @@ class Loss(ABC):
         """Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, where R is the residual at S. For the line search only."""
         raise NotImplementedError(f"{type(self).__name__} has no `curvature`, so no line search.")
 
+    def column_curvature(self, R: Array, y: Array, weights: Array = UNWEIGHTED) -> Array:
+        """Σ_i ∂²ℓ/∂s_j² for each column j of scores, from the residual R; an upper bound will do.
+
+        Each row is multiplied by its weight, if there are any, and R is too.
+        """
+        total = float(weights.sum(dtype=np.float64)) if weights.size else float(R.shape[0])
+        return np.full(R.shape[1], self.smoothness * total)
+
     @property
     def searchable(self) -> bool:
         """Whether there is a line search: `curvature`, or the whole of `along`, is given."""
@@ -224,6 +232,16 @@ class MultinomialLoss(Loss):
                 f"y holds the label {width - 1:.6g}, far beyond its number of rows: number the "
                 "classes from 0 without gaps, or give n_classes."
             )
+
+    def column_curvature(self, R: Array, y: Array, weights: Array = UNWEIGHTED) -> Array:
+        # |r|(1 - |r|) = p(1 - p), where r = p or, of the label's column, p - 1: only that is
+        # negative, so |r| = r but for the labels.
+        labels = R[np.arange(len(y)), y]
+        sizes = R.sum(axis=0, dtype=np.float64) - 2.0 * np.bincount(y, labels, R.shape[1])
+        if weights.size:
+            inverse = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
+            return np.asarray(sizes - np.einsum("ij,ij,i->j", R, R, inverse), np.float64)
+        return np.asarray(sizes - np.einsum("ij,ij->j", R, R), np.float64)
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)

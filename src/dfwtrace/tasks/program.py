@@ -88,27 +88,30 @@ class ShardProgram:
         return np.array([self._number("loss", held.state), self._number("inner", held.state)])
 
     def tangent(self, held: ShardState) -> FloatArray:
-        """[F_j(W), ⟨W, ∇F_j(W)⟩, ∇F_j V, ∇F_jᵀ U] where W = U diag(s) Vᵀ is what was built from."""
+        """[F_j(W), ⟨W, ∇F_j(W)⟩, ∇F_j V, ∇F_jᵀ U, columns], W = U diag(s) Vᵀ as it was built from.
+
+        The columns of scores are zeros where the task does not know of any.
+        """
         W = held.built_from
         if W is None:
             raise TypeError("the state must be built from W before its tangent is asked for.")
-        size = 2 + W.rank * sum(self.shape)
+        size, unknown = 2 + W.rank * sum(self.shape), np.zeros(1 + 2 * self.shape[1])
         if held.n_rows == 0:
-            return np.zeros(size)
+            return np.zeros(size + unknown.size)
         reply = self.task.tangent(held.state)
         if reply is not None:
-            return _reply(reply, f"{self.name}.tangent", (size,))
+            reply = np.asarray(reply)
+            if reply.shape == (size,):
+                reply = np.concatenate([reply, unknown])
+            return _reply(reply, f"{self.name}.tangent", (size + unknown.size,))
         right, left = self.matvec(held, W.V), self.rmatvec(held, W.U)
         value, inner = self.report(held)
         if np.isnan(inner):
             inner = np.vdot(W.U * W.s, right)
-        return np.concatenate([[value, inner], right.ravel(), left.ravel()])
+        return np.concatenate([[value, inner], right.ravel(), left.ravel(), unknown])
 
     def balance(self, held: ShardState) -> FloatArray:
-        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1, c]: gradient in the intercept, and its curvature, about.
-
-        Only the ratios of the curvatures c of the columns matter.
-        """
+        """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1, c]: the gradient in the intercept, and its curvature."""
         return self._ask(held, "balance", self.task.balance, (3 + 2 * self.shape[1],))
 
     def linesearch(
@@ -120,6 +123,10 @@ class ShardProgram:
 
     def curvature_product(self, held: ShardState, U: Array) -> FloatArray:
         return self._ask(held, "curvature_product", self.task.curvature_product, U.shape, U)
+
+    def second_moments(self, held: ShardState) -> FloatArray:
+        d = self.shape[0]
+        return self._ask(held, "second_moments", self.task.second_moments, (d, d))
 
     def local_pair(
         self, held: ShardState, seed: int, scale: FloatArray | None = None
@@ -153,6 +160,9 @@ class ShardProgram:
 
     def first_moments(self, shard: Shard) -> FloatArray:
         return np.asarray(self.task.first_moments(shard))
+
+    def class_weights(self, shard: Shard) -> FloatArray:
+        return np.asarray(self.task.class_weights(shard, self.shape[1]))
 
     def deviations(self, shard: Shard, centre: Array) -> FloatArray:
         return np.asarray(self.task.deviations(shard, centre))

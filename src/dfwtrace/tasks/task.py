@@ -133,10 +133,15 @@ class Task(Generic[State]):
         """H U with ∇²F_j ⪯ I_m ⊗ H, for C_F and for the accelerated solver's metric."""
         raise NotImplementedError
 
+    def second_moments(self, state: State) -> Array:
+        """H itself, if it is cheaper than its products; see `curvature_product`."""
+        raise NotImplementedError
+
     def tangent(self, state: State) -> Array | None:
         """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] in one pass, for the W the state was built from.
 
-        None if that takes no less than the single calls.
+        None if that takes no less than the single calls. What a task made of a loss on scores knows
+        of the columns of scores may follow: see `Representation.columns_of`.
         """
         return None
 
@@ -273,16 +278,36 @@ class Representation(Task[State]):
             images = images * (weights if images.ndim == 1 else weights[:, None])
         return np.asarray(self.smoothness * state.X.transpose_times(images))
 
-    def _column_sums(self, R: Array) -> FloatArray:
-        """Σ R over rows, and Σ R², which for a likelihood is about the curvature in b."""
-        return np.stack([R.sum(axis=0, dtype=np.float64), np.einsum("ij,ij->j", R, R)])
+    def second_moments(self, state: Any) -> FloatArray:
+        """c Xᵀ diag(weights) X, the matrix that `curvature_product` multiplies by."""
+        d, weights = state.X.shape[1], state.weights
+        total = np.zeros((d, d))
+        for block in state.X:
+            x, w = block.X, weights[block.rows]
+            weighted = (
+                x if not w.size else x.multiply(w[:, None]) if sp.issparse(x) else x * w[:, None]
+            )
+            product = weighted.T @ x
+            total += product.toarray() if sp.issparse(product) else product
+            if block.centre is not None:  # Σ w(x - c)(x - c)ᵀ = Σ wxxᵀ - sum cᵀ - c sumᵀ + Σw ccᵀ
+                sums = np.asarray(weighted.sum(axis=0, dtype=np.float64))
+                weight = float(w.sum(dtype=np.float64)) if w.size else x.shape[0]
+                moved = np.outer(sums - 0.5 * weight * block.centre, block.centre)
+                total -= moved + moved.T
+        return self.smoothness * total
 
-    def _balance(self, state: Any, value: float, inner: float, sums: FloatArray) -> FloatArray:
-        weights = state.weights
-        weight = weights.sum(dtype=np.float64) if weights.size else state.X.shape[0]
-        if self.quadratic:  # it curves alike in every column
-            sums[1] = weight
-        return np.concatenate([[value, inner, weight], sums.ravel()])
+    def class_weights(self, shard: Shard, n_classes: int) -> FloatArray:
+        """Σ weights of the rows of each class; zeros if y is not made of classes."""
+        y, _ = self.targets_and_weights(shard)
+        if y.ndim != 1 or y.dtype.kind not in "iu":
+            return np.zeros(n_classes)
+        return np.bincount(y, self.row_weights(shard), n_classes)
+
+    def columns_of(self, R: Array, y: Array, weights: Array) -> FloatArray:
+        """[Σ weights, Rᵀ1, c] of some rows: the gradient in the intercept, and its curvature."""
+        curvature = self.loss_on_scores.column_curvature(R, y, weights)
+        weight = weights.sum(dtype=np.float64) if weights.size else R.shape[0]
+        return np.concatenate([[weight], R.sum(axis=0, dtype=np.float64), curvature])
 
 
 def join_weights(weights: Array, y: Array) -> FloatArray:

@@ -256,13 +256,15 @@ class GramTask(Representation[GramState]):
         return GramState(moments, quadratic_form, float(np.vdot(left, BV)), Factors(W, AU, BV, VV))
 
     def tangent(self, state: GramState) -> FloatArray:
-        """[F, ⟨W, ∇F⟩, ∇F V, ∇Fᵀ U] with the factors of W: O(d² + dm) for each of its columns."""
+        """[F, ⟨W, ∇F⟩, ∇F V, ∇Fᵀ U, columns] with W's factors: O(d² + dm) for each column of U."""
         assert state.built_from is not None  # of what the state was built from
         W, AU, BV, VV = state.built_from
         products = matmul(AU, VV) - BV
         transposed = matmul(W.V, matmul(AU.T, W.U)) - matmul(state.moments.B.T, W.U)
         values = [self.loss(state), self.inner(state)]
-        return np.concatenate([values, products.ravel(), transposed.ravel()])
+        weight, m = state.moments.weight, W.shape[1]
+        columns = np.concatenate([[weight], np.zeros(m), np.full(m, weight)])
+        return np.concatenate([values, products.ravel(), transposed.ravel(), columns])
 
     def update(self, state: GramState, atom: RankOne, gamma: float) -> GramState:
         keep, share = 1.0 - gamma, gamma * atom.scale
@@ -298,6 +300,9 @@ class GramTask(Representation[GramState]):
 
     def curvature_product(self, state: GramState, U: Array) -> FloatArray:
         return matmul(state.moments.A, U)
+
+    def second_moments(self, state: GramState) -> FloatArray:
+        return state.moments.A
 
 
 class FoldSums(NamedTuple):

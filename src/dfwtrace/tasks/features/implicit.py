@@ -42,7 +42,8 @@ class ScoresState:
     value: float = 0.0
     inner: float = 0.0
     grad: FloatArray | None = None  # in the form `dense`, once it was asked for
-    tangent: FloatArray | None = None  # until the first update
+    tangent: FloatArray | None = None  # ∇F_j V and ∇F_jᵀ U, until the first update
+    columns: FloatArray | None = None  # as `columns_of` returns it, once it was asked for
     _image: tuple[Array, Array] | None = None
 
     def image(self, u: Array) -> Array:
@@ -83,19 +84,18 @@ class ImplicitTask(Representation[ScoresState]):
         images, still = np.empty((s.S.shape[0], W.rank), dtype), np.zeros(s.S.shape[0], dtype)
         products, transposed = np.zeros((d, W.rank)), np.zeros((m, W.rank))
         s.value = s.inner = 0.0
+        s.columns = np.zeros(1 + 2 * m)
         for block in s.pieces:
             S, R, XU = s.S[block.rows], s.R[block.rows], images[block.rows]
             XU[:] = block.times(left)
             np.matmul(XU * weights, right.T, out=S)
             value, inner = self._pass(s, block.rows, 1.0, still, s.ahead)
             s.value, s.inner = s.value + value, s.inner + inner
-            if b is None:  # else it is about to change
-                products += block.transpose_times(R @ right)
-                transposed += R.T @ XU
-        s.tangent, s._image = None, (W.U, images)
-        if b is None:
-            s.tangent = np.concatenate([[s.value, s.inner], products.ravel(), transposed.ravel()])
-        s.grad = None
+            products += block.transpose_times(R @ right)
+            transposed += R.T @ XU
+            s.columns += self.columns_of(R, s.y[block.rows], s.weights[block.rows])
+        s.tangent = np.concatenate([products.ravel(), transposed.ravel()])
+        s.grad, s._image = None, (W.U, images)
         return s
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
@@ -104,10 +104,12 @@ class ImplicitTask(Representation[ScoresState]):
         return self._advance(state, 1.0, still, across)
 
     def balance(self, state: ScoresState) -> FloatArray:
-        sums = np.zeros((2, state.S.shape[1]))
-        for block in state.X:
-            sums += self._column_sums(state.R[block.rows])
-        return self._balance(state, state.value, state.inner, sums)
+        if state.columns is None:
+            state.columns = np.zeros(1 + 2 * state.S.shape[1])
+            for block in state.X:
+                R, y, weights = (each[block.rows] for each in (state.R, state.y, state.weights))
+                state.columns += self.columns_of(R, y, weights)
+        return np.concatenate([[state.value, state.inner], state.columns])
 
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
@@ -115,7 +117,8 @@ class ImplicitTask(Representation[ScoresState]):
         return self._advance(state, 1.0 - gamma, q, _cast(atom.v, state))
 
     def _advance(self, state: ScoresState, decay: float, q: Array, v: Array) -> ScoresState:
-        state.ahead, state.tangent, state.grad = state.expected, None, None
+        state.ahead = state.expected
+        state.tangent = state.columns = state.grad = None
         state.value, state.inner = self._pass(state, slice(None), decay, q, v)
         return state
 
@@ -145,7 +148,9 @@ class ImplicitTask(Representation[ScoresState]):
         return total
 
     def tangent(self, state: ScoresState) -> FloatArray | None:
-        return state.tangent
+        if state.tangent is None or state.columns is None:
+            return None
+        return np.concatenate([[state.value, state.inner], state.tangent, state.columns])
 
     def linesearch(self, state: ScoresState, atom: RankOne, gamma: float) -> tuple[float, float]:
         q = (atom.scale * state.image(atom.u)).astype(state.S.dtype)
@@ -213,9 +218,13 @@ class FactoredTask(Representation[FactoredState]):
         return state
 
     def balance(self, state: FactoredState) -> FloatArray:
-        shape = (2, state.scores.shape[1])
-        sums = self._sum(state, shape, lambda block, R: self._column_sums(R))
-        return self._balance(state, *self._values(state), sums)
+        columns = np.zeros(1 + 2 * state.scores.shape[1])
+        for block, R in self._evaluated(state):
+            columns += self._columns_of(state, block, R)
+        return np.concatenate([self._values(state), columns])
+
+    def _columns_of(self, state: FactoredState, block: RowBlock, R: Array) -> FloatArray:
+        return self.columns_of(R, state.y[block.rows], state.weights[block.rows])
 
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:
         V = V.astype(state.X.dtype)
@@ -230,10 +239,13 @@ class FactoredTask(Representation[FactoredState]):
     def tangent(self, state: FactoredState) -> FloatArray:
         images, right = state.scores.U, state.scores.V
         products, transposed = np.zeros((state.X.shape[1], right.shape[1])), np.zeros(right.shape)
+        columns = np.zeros(1 + 2 * right.shape[0])
         for block, R in self._evaluated(state):
             products += block.transpose_times(R @ right)
             transposed += R.T @ images[block.rows]
-        return np.concatenate([self._values(state), products.ravel(), transposed.ravel()])
+            columns += self._columns_of(state, block, R)
+        parts = self._values(state), products.ravel(), transposed.ravel(), columns
+        return np.concatenate(parts)
 
     def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
         image = self._image(state, atom)
