@@ -1,9 +1,8 @@
-"""Projected gradient steps, and quasi-Newton steps in the factors of W.
+"""Corrective Frank-Wolfe: quasi-Newton steps in the factors of W, new columns from a block oracle.
 
-A projected gradient step finds directions that W does not have yet and cuts off those that it no
-longer needs; it is fast where F is curved about as much in all directions. Where it is not, L-BFGS
-is faster, on F as a function of x = (A, B, z), from which every W of the ball comes (see
-`factor_steps`); but it cannot leave the span of W's factors. So there are phases of both.
+An epoch is one of three steps. `_descend` moves the factors that W has, `_widen` adds columns to
+them, and `_frank_wolfe` makes sure that the epoch ends no higher than Frank-Wolfe's own step, so
+that F converges as it does there (docs/solver.md has the lemma). All else is there to be faster.
 """
 
 from __future__ import annotations
@@ -12,254 +11,403 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dfwtrace._typing import Memory
-from dfwtrace.solvers.factor_steps import BallPoint, FactorSteps, evaluate, evaluate_at, trimmed
-from dfwtrace.solvers.problem import Iterate, Problem, Start, Tangent, Value
-from dfwtrace.solvers.projection import View, as_orthonormal, outside_span, spectral_norm
+from dfwtrace._typing import FloatArray, Memory
+from dfwtrace.linalg.golub_kahan import Product
+from dfwtrace.linalg.lowrank import LowRankMatrix
+from dfwtrace.linalg.parallel import gram, matmul
+from dfwtrace.solvers.block_oracle import (
+    Pairs,
+    Probes,
+    Seen,
+    look,
+    next_probes,
+    outside_pairs,
+    random_probes,
+)
+from dfwtrace.solvers.factors import (
+    Point,
+    evaluate,
+    factors_of,
+    join,
+    rejoined,
+    split,
+    widened,
+    with_slack,
+)
+from dfwtrace.solvers.lbfgs import LBFGS
+from dfwtrace.solvers.metric import Metric, Model, metric_of
+from dfwtrace.solvers.problem import Columns, Iterate, Problem, Start
 
-_EXTRA = 8  # directions explored beyond those of W, and a quarter of W's rank
-# A projected step leaves out directions as long as it keeps this share of what it promises: far
-# from the optimum there are many, and each of them makes the passes more expensive.
-_SHARE = 0.999
-_SUFFICIENT = 0.1  # it must lower F by this share of its slope, where L is to ensure one half
-_FAST = 0.7  # such steps go on while each lowers F by at most this share of what the last one did
-_GROWTHS = 3  # and not if the rank keeps growing: it may become larger than it is at the optimum
-# That W lacks directions is no reason for one that makes passes this much more expensive, unless
-# nothing else is left to do.
-_COST_RATIO = 1.5
-_REFINEMENTS = 2  # subspace iterations of an exploration between quasi-Newton steps
-# Quasi-Newton steps until the next exploration; then twice as many, and so on up to the last.
-_FIRST_WAIT, _LAST_WAIT = 8, 64
-_STEEPEST = 1e12  # a projected step gives up when L would have to grow by this factor
-_PATIENCE = 40  # it ends after these steps within F's rounding error, if the gap does not fall
+_PROBES, _FIRST_PROBES, _MOST_PROBES = 8, 16, 64
+# A step must lower F by the first share of what its slope promises (Armijo's rule); one that adds
+# columns, whose slope is not as certain, by the second.
+_ENOUGH, _ENOUGH_NEW = 1e-4, 0.1
+_SHORTEST = 1e-4  # share of a step that is tried
+_LACKING = 0.5  # new columns are due when they would make up this share of the gap
+_TRIM = 0.002  # share of what a step promises by which columns that are dropped may raise F
+_PATIENCE = 40  # epochs within F's rounding error, if the gap does not fall either
+_TRIES = 30  # of adding columns, each with less of them
+_SEARCHES = 6  # evaluations on the way to Frank-Wolfe's atom
+_FLATTEST = 1e-12  # the least curvature of a new column, over the largest
 
 
 class Descent:
     """Where the run is, and the steps from there."""
 
-    # What a resumed run must know, beside W and the value there.
-    _REMEMBERED = (
-        "_sigma", "_orthonormal", "_spare", "_lipschitz", "_projecting", "_last_gain", "_growths",
-        "_wait", "_since_exploration", "_explored_gap", "_last_gap", "_explored_objective",
-        "_without_progress", "_gamma",
-    )  # fmt: skip
-
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._target = problem, start.target
         self._rng = np.random.default_rng([problem.seed, 0xACC])
-        self._W, self._value = start.W, start.value
-        self._sigma = self._gamma = 0.0
-        self._point: BallPoint | None = None  # zero has no factors
-        self._orthonormal = False  # the factors of W
-        self._spare = np.zeros((problem.shape[1], 0))  # right vectors that were nearly taken in
-        self._steps = FactorSteps(problem)
-        self._lipschitz = 0.0  # L of the projected steps; not known before the first
-        self._projecting, self._last_gain = True, np.inf
-        self._growths = 0  # projected steps in a row that have made W's rank much larger
-        self._wait, self._since_exploration = _FIRST_WAIT, 0
-        self._explored_gap = self._explored_objective = self._last_gap = np.inf
-        self._without_progress = self._explorations = 0
+        self._width = 0 if problem.intercept is None else problem.shape[1]
+        self._lbfgs = LBFGS()
+        self._gamma = 0.0
+        self._scale = 1.0  # curvatures over the metric's
+        self._curvature = 0.0  # C: F's along the way to Frank-Wolfe's atom, the largest seen
+        self._last_gap, self._without_progress = np.inf, 0
+        self._point: Point
+        self._seen: Seen
         if start.memory is not None:
             self._restore(start.memory)
+            return
+        metric = metric_of(problem)
+        self._known = metric is not None
+        self._metric = metric or Metric(np.ones(problem.shape[0]))
+        b = np.zeros(0) if problem.intercept is None else problem.intercept.b
+        probes = random_probes(problem.shape, _PROBES if start.W.rank else _FIRST_PROBES, self._rng)
+        self._accept(self._evaluate(factors_of(start.W, problem.radius, b), probes), 0.0)
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
         """Yield W_1, W_2, …; end early if nothing lowers F beyond its rounding error."""
-        W = start.W
-        if start.memory is None and W.rank:
-            self._accept(evaluate_at(self._problem, W), 0.0, orthonormal=True)
         for t in range(start.first, start.epochs):
             if not self.step():
-                if self._W is not W:  # trimmed without a step that followed
-                    self._problem.restart(W)
+                self._return()
                 return
-            W = self._W
-            value, how = self._value, (self._sigma, self._gamma, self._explorations)
-            yield Iterate(t + 1, W, value.objective, value.inner, self._gap, *how, self.memory)
-
-    def memory(self) -> Memory:
-        """All that the next steps depend on, beside W, the value there and the shards' states."""
-        point = self._point
-        return {
-            "numbers": {name: getattr(self, name) for name in self._REMEMBERED},
-            "point": None if point is None else (point.x, point.tangent, point.gradient),
-            "steps": self._steps.memory(),
-            "random": self._rng.bit_generator.state,
-        }
-
-    def _restore(self, memory: Memory) -> None:
-        for name in self._REMEMBERED:
-            setattr(self, name, memory["numbers"][name])
-        if memory["point"] is not None:
-            x, tangent, gradient = memory["point"]
-            self._point = BallPoint(x, self._W, Tangent(*tangent), gradient)
-        self._steps.restore(memory["steps"])
-        self._rng.bit_generator.state = memory["random"]
+            point, how = self._point, (self._seen.sigma, self._gamma, 1)
+            known = point.objective, point.inner, self._gap
+            yield Iterate(t + 1, point.W, *known, *how, self.memory)
 
     def step(self) -> bool:
-        """One step; False if there is none that is worth it."""
-        self._explorations = 0
+        """One epoch; False if there is no step that is worth it."""
         if self._without_progress > _PATIENCE:
             return False
-        if self._projecting:
-            return self._projected_step(self._explore()) or self._quasi_newton_step()
-        reached = self._gap <= self._target < self._explored_gap
-        due = self._since_exploration >= self._wait or self._without_progress == _PATIENCE
-        if reached or due or self._gap <= 0.1 * self._explored_gap:
-            view, gained = self._explore(), self._explored_objective - self._value.objective
-            if self._better_project(view) and self._projected_step(view):
-                return True
-            self._trim(gained)
-        return self._quasi_newton_step() or self._projected_step(self._explore())
+        before, seen = self._point, self._seen
+        if before.W.rank == 0:
+            moved = self._begin()
+        else:
+            moved = (self._lacks and self._widen()) or self._descend() or self._widen()
+        gain = before.objective - self._point.objective
+        if gain >= self._promise(before, seen):
+            return moved
+        return self._frank_wolfe(before, seen) or moved
 
-    @property
-    def _noise(self) -> float:
-        """What rounding may do to a difference of F."""
-        # Rows' errors are many and of both signs. Where scores are large and F is small, as with
-        # least squares that fit well, they go like the root of F(W)·F(0).
-        now, at_zero = abs(self._value.objective), abs(self._problem.objective_at_zero)
-        return self._problem.precision * max(now, float(np.sqrt(now * at_zero))) / 32.0
+    # What is known of the present point
 
     @property
     def _gap(self) -> float:
         """⟨W, G⟩ + μσ: a lower bound of the certified gap, since σ is one of σ₁(G)."""
-        return self._value.inner + self._problem.radius * self._sigma
+        return self._point.inner + self._problem.radius * self._seen.sigma
 
-    def _better_project(self, view: View) -> bool:
-        """Whether a projected step promises more than the last quasi-Newton steps gave, each."""
-        # Or if most of the gap comes from directions that W lacks, and they are not too many.
-        step = view.step(self._lipschitz)
-        self._spare = step.spare  # so that explorations add up to a subspace iteration
-        promised = -step.slope - 0.5 * self._lipschitz * step.squared
-        given = (self._explored_objective - self._value.objective) / max(1, self._since_exploration)
-        self._explored_gap, self._since_exploration = self._gap, 0
-        self._explored_objective = self._value.objective
-        self._wait = min(2 * self._wait, _LAST_WAIT)
-        # What the passes after it cost, over what they cost now; a few columns make no difference.
-        cost_ratio = max(1.0, step.W.rank / (self._W.rank + _EXTRA))
-        settled = self._without_progress > 0 or self._gap <= self._target
-        return promised > cost_ratio * given or (
-            self._lacks(view) and (settled or cost_ratio < _COST_RATIO)
-        )
+    @property
+    def _lacks(self) -> bool:
+        """Whether much of the gap comes from directions that W's factors do not have."""
+        missing = self._problem.radius * (self._seen.sigma - self._seen.inside)
+        return missing > _LACKING * max(self._gap, self._target)
 
-    def _lacks(self, view: View) -> bool:
-        """Whether most of the gap comes from directions that W's factors do not have."""
-        missing = self._problem.radius * (spectral_norm(view.g) - self._sigma)
-        return missing > 0.5 * max(self._gap, self._target)
+    @property
+    def _noise(self) -> float:
+        """What rounding may do to a difference of F."""
+        return self._problem.noise(self._point.W, self._point.objective)
 
-    def _explore(self) -> View:
-        """The gradient in W's span and beyond, until a projected step needs no more directions."""
-        extra = _EXTRA + self._W.rank // 4
-        while True:
-            view = self._view(extra)
-            if view.step(self._lipschitz).complete or extra > self._W.rank + _EXTRA:
-                return view
-            extra *= 2
+    @property
+    def _multiplier(self) -> float:
+        """λ = -⟨W, G⟩/μ: what F gains for each unit of trace norm that W has."""
+        return max(-self._point.inner / self._problem.radius, 0.0)
 
-    def _view(self, extra: int) -> View:
-        """A step of subspace iteration on W - G/L, from W's right factors and others."""
-        # The others are those nearly taken in last time and random ones, improved first where no
-        # projected step follows that would do so.
-        W, gradient, point = self._W, self._problem.gradient, self._point
-        known = np.zeros((W.shape[0], 0)) if point is None else point.tangent.products
-        extra = max(0, min(extra, min(W.shape) - W.rank))
-        spare = self._spare[:, : max(0, extra - 2)]
-        random = self._rng.standard_normal((W.shape[1], extra - spare.shape[1]))
-        others = np.hstack([spare, random])
-        others /= np.maximum(np.linalg.norm(others, axis=0), np.finfo(np.float64).tiny)
-        if extra and not self._projecting:
-            others = outside_span(gradient, W.V, others, _REFINEMENTS)
-        images = np.hstack([known, gradient.times(others) if extra else known[:, :0]])
-        self._explorations += 1
-        if self._lipschitz == 0.0:  # the first step is to reach the boundary
-            total = np.linalg.svd(images, compute_uv=False).sum()
-            self._lipschitz = float(total) / self._problem.radius or 1.0
-        moved = (W.U * W.s) @ (W.V.T @ np.hstack([W.V, others])) - images / self._lipschitz
-        # With W's own left factors in the view, a step in it may stay where it is.
-        Q = np.linalg.qr(np.hstack([W.U, moved[:, W.rank :], moved[:, : W.rank]]))[0]
-        if point is None or not self._orthonormal:
-            g = gradient.transpose_times(Q)
-        else:  # Gᵀ U is known
-            added = Q[:, W.rank :]
-            Q = np.hstack([W.U, added])
-            g = np.hstack([point.tangent.transposed, gradient.transpose_times(added)])
-        return View(Q, (W.V * W.s) @ (W.U.T @ Q), g, self._problem.radius, _SHARE)
+    def _evaluate(self, x: FloatArray, probes: Probes) -> Point:
+        return evaluate(self._problem, x, self._width, probes)
 
-    def _trim(self, gained: float) -> None:
-        """Drop columns of A and B that make up so little of W that the gap hardly changes."""
-        # F rises by at most σ₁(G)τ + ½Lτ² where the trace norm τ is dropped, about; but never by
-        # more than half of what was gained since the last exploration. L-BFGS keeps its memory.
-        point = self._point
-        if point is None or self._sigma == 0.0:
-            return
-        q = float(point.x @ point.x) / (2.0 * self._problem.radius)
-        rise = 0.01 * max(0.0, self._gap)
-        mass = min(rise / self._sigma, np.sqrt(2.0 * rise / self._lipschitz))
-        change = trimmed(point.x, point.gradient, self._problem.shape, mass * q)
-        x = change(point.x)
-        if x.size == point.x.size:
-            return
-        tried = evaluate(self._problem, x)
-        allowed = max(self._noise, min(2.0 * rise, 0.5 * gained))
-        if tried.tangent.objective > point.tangent.objective + allowed:
-            self._problem.restart(self._W)
-            return
-        self._steps.lbfgs = self._steps.lbfgs.map(change)
-        self._accept(tried, self._gamma)
+    def _parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        return split(x, self._problem.shape, self._width)
 
-    def _projected_step(self, view: View) -> bool:
-        """W⁺, the projection of W - G/L, with L large enough for F(W⁺) to be well below F(W)."""
-        # That is so at the latest where F(W⁺) ≤ F(W) + ⟨G, W⁺ - W⟩ + ½L‖W⁺ - W‖². A direction
-        # that W lacks may lower the gap where F's rounding hides what it does to F.
-        problem, known, first = self._problem, self._value.objective, self._lipschitz
-        lacked = self._lacks(view)
-        least = 0.0 if lacked else self._noise
-        while True:
-            step = view.step(self._lipschitz)
-            if -step.slope <= least or self._lipschitz > _STEEPEST * first:
-                self._lipschitz, self._projecting, self._last_gain = first, False, np.inf
-                self._explored_objective, self._since_exploration = known, 0
-                problem.restart(self._W)
-                return False
-            point = evaluate_at(problem, step.W)
-            gain = known - point.tangent.objective
-            # F(W⁺) = F(W) + ⟨G, W⁺ - W⟩ + ½·curvature·‖W⁺ - W‖².
-            curvature = 2.0 * (-gain - step.slope) / step.squared if step.squared > 0.0 else 0.0
-            if gain >= _SUFFICIENT * -step.slope - self._noise:
-                break
-            self._lipschitz = max(2.0 * self._lipschitz, min(curvature, 100.0 * self._lipschitz))
-        self._spare = step.spare
-        self._growths = self._growths + 1 if step.W.rank > 1.5 * self._W.rank else 0
-        self._accept(point, 1.0 / self._lipschitz, orthonormal=True)
-        if lacked:  # the gap is seen in more directions from here on
-            self._last_gap = max(self._last_gap, self._gap)
-        self._steps.begin_at(point)
-        self._projecting = gain <= _FAST * self._last_gain and self._growths < _GROWTHS
-        self._last_gain = gain if self._projecting else np.inf
-        self._explored_objective, self._since_exploration = point.tangent.objective, 0
-        if -step.slope > 100.0 * self._noise:  # the curvature just seen, with some room
-            self._lipschitz = max(1.1 * curvature, 0.3 * self._lipschitz)
-        return True
+    def _next_probes(self, x: FloatArray, count: int = _PROBES) -> Probes:
+        A, B, _, _ = self._parts(x)
+        return next_probes(self._point, A, B, count, self._rng)
 
-    def _quasi_newton_step(self) -> bool:
-        """x⁺ along the direction of L-BFGS."""
-        if self._point is None:
-            return False
-        self._since_exploration += 1
-        taken = self._steps.take(self._point, self._lipschitz, self._noise)
-        if taken is None:
-            self._problem.restart(self._W)
-            return False
-        self._accept(*taken)
-        return True
-
-    def _accept(self, point: BallPoint, gamma: float, orthonormal: bool = False) -> None:
-        gain = self._value.objective - point.tangent.objective
-        self._point = point if point.W.rank else None
-        self._W, self._gamma, self._orthonormal = point.W, gamma, orthonormal
-        self._value = Value(point.tangent.objective, point.tangent.inner)
-        # σ₁ of the gradient within the span of W's factors comes with every evaluation.
-        self._sigma = spectral_norm(as_orthonormal(point.tangent.products, point.W.V))
+    def _accept(self, point: Point, gamma: float) -> None:
+        first = self._last_gap == np.inf
+        gain = np.inf if first else self._point.objective - point.objective
+        self._point, self._seen, self._gamma = point, look(point), gamma
         gap = max(self._gap, 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap
         self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
+
+    def _return(self) -> None:
+        """Bring the shards' states back to the present point."""
+        self._problem.move_to(self._point.W, self._point.parts.b if self._width else None)
+
+    # Frank-Wolfe's step: the frame
+
+    def _promise(self, before: Point, seen: Seen) -> float:
+        """What a step of Frank-Wolfe is sure to lower F by, if F curves by C on its way."""
+        # min over γ in [0, 1] of γ·slope + ½γ²C.
+        fall = -self._slope(before, seen)
+        if fall <= self._noise:
+            return -np.inf
+        gamma = 1.0 if self._curvature <= fall else fall / self._curvature
+        promise = gamma * fall - 0.5 * gamma * gamma * self._curvature
+        return promise if promise > self._noise else -np.inf
+
+    def _slope(self, before: Point, seen: Seen) -> float:
+        """F's on the way to the atom -μuvᵀ, and to b - ∂F/∂b over its largest curvature."""
+        gap = before.inner + self._problem.radius * seen.sigma
+        return -gap - float(before.columns.slope @ before.columns.slope) / self._steepest_b(before)
+
+    def _steepest_b(self, point: Point) -> float:
+        return self._problem.task.smoothness * point.columns.weight or 1.0
+
+    def _frank_wolfe(self, before: Point, seen: Seen) -> bool:
+        """A line-searched step from the point before, if it ends lower than the epoch so far."""
+        slope, gamma, promise = self._slope(before, seen), 1.0, self._promise(before, seen)
+        if self._curvature > 0.0:
+            gamma = min(1.0, -slope / self._curvature)
+        best: tuple[Point, float] | None = None
+        for _ in range(_SEARCHES):
+            tried = self._toward_atom(before, seen, gamma)
+            change = tried.objective - before.objective
+            curvature = 2.0 * (change - gamma * slope) / gamma**2
+            self._curvature = max(self._curvature, curvature)
+            if best is None or tried.objective < best[0].objective:
+                best = tried, gamma
+            if before.objective - tried.objective >= promise:
+                break
+            # The parabola through what is known; near its lowest point the search is over.
+            lowest = min(1.0, -slope / curvature) if curvature > 0.0 else 1.0
+            if abs(lowest - gamma) <= 0.1 * gamma:
+                break
+            gamma = max(lowest, 0.01 * gamma)
+        assert best is not None
+        if not best[0].objective < self._point.objective - self._noise:
+            self._return()
+            return False
+        tried, gamma = best
+        # What is known of F's curvature still holds, unless the epoch has other columns by now.
+        if gamma < 1.0 and self._point.x.size == before.x.size:
+            self._remember_wider(1)
+        else:
+            self._lbfgs = LBFGS()
+        self._accept(tried, gamma)
+        return True
+
+    def _toward_atom(self, before: Point, seen: Seen, gamma: float) -> Point:
+        """(1-γ) W - γμ uvᵀ, with q as it was."""
+        (A, B, z, b), radius = before.parts, self._problem.radius
+        kept, added = np.sqrt(1.0 - gamma), np.sqrt(gamma * radius * before.q(radius))
+        if self._width:
+            b = b - gamma * before.columns.slope / self._steepest_b(before)
+        A = np.column_stack([kept * A, -added * seen.u])
+        x = join(A, np.column_stack([kept * B, added * seen.v]), kept * z, b)
+        return self._evaluate(x, self._next_probes(x))
+
+    # The first columns, and more of them
+
+    def _begin(self) -> bool:
+        """The first columns, from the leading singular pairs of the gradient at W = 0."""
+        count, most = _FIRST_PROBES, min(*self._problem.shape, _MOST_PROBES)
+        x = self._point.x
+        while True:
+            self._point = self._evaluate(x, self._next_probes(x, count))
+            pairs = outside_pairs(self._point)
+            amounts = self._amounts(pairs)
+            if pairs.s[0] == 0.0 or amounts[-1] == 0.0 or count >= most:
+                break
+            count = most
+            self._point = self._evaluate(x, self._next_probes(x, count))
+        self._seen = look(self._point)
+        if pairs.s[0] == 0.0:
+            return False
+        if not self._known:  # F's curvature has to be found out first
+            moved = self._frank_wolfe(self._point, self._seen)
+            self._scale = max(self._curvature, 0.0) / self._problem.radius**2 or 1.0
+            return moved
+        along = self._along(pairs.U, pairs.V, self._point.columns)
+        self._curvature = float(along[0]) * self._problem.radius**2
+        model = -amounts @ pairs.s + 0.5 * amounts**2 @ along
+        return self._ridge(pairs, float(model)) or self._add(pairs, amounts)
+
+    def _along(self, U: FloatArray, V: FloatArray, columns: Columns) -> FloatArray:
+        """F's curvature along uvᵀ for each column of U and V."""
+        curved = self._scale * self._metric.along(U) * (columns.relative @ V**2)
+        return np.asarray(np.maximum(curved, _FLATTEST * curved.max(initial=0.0)))
+
+    def _amounts(self, pairs: Pairs) -> FloatArray:
+        """How much of each pair is to be added: (σ - θ)₊ over the curvature, as far as it fits."""
+        # With θ ≥ λ, so that each is worth what other columns lose.
+        least, radius = self._multiplier, self._problem.radius
+        curved = self._along(pairs.U, pairs.V, self._point.columns)
+        curved = np.maximum(curved, pairs.s[0] * _FLATTEST**0.5 / radius)
+        amounts = np.maximum(pairs.s - least, 0.0) / curved
+        if amounts.sum() <= radius:
+            return np.asarray(amounts)
+        low, high = least, float(pairs.s[0])
+        for _ in range(60):
+            theta = 0.5 * (low + high)
+            over = (np.maximum(pairs.s - theta, 0.0) / curved).sum() > radius
+            low, high = (theta, high) if over else (low, theta)
+        return np.asarray(np.maximum(pairs.s - high, 0.0) / curved)
+
+    def _ridge(self, pairs: Pairs, other: float) -> bool:
+        """W = YVᵀ with the Y that minimises ⟨G, W⟩ + ½⟨W, H W C⟩ + ½κ‖W‖², and κ by the radius.
+
+        Only if it promises more than adding the pairs one by one does.
+        """
+        metric, radius, start = self._metric, self._problem.radius, self._point
+        G = metric.rotated(pairs.U * pairs.s)
+        curved = np.multiply.outer(metric.values, start.columns.relative @ pairs.V**2)
+        flattest = _FLATTEST * 1e-3 * float(curved.max())
+
+        def at(kappa: float) -> tuple[FloatArray, float]:
+            Y = -G / (curved + kappa)
+            return Y, float(np.sqrt(np.maximum(np.linalg.eigvalsh(gram(Y)), 0.0)).sum())
+
+        low, high = flattest, flattest + float(pairs.s.sum()) / radius
+        Y, norm = at(low)
+        if norm > radius:
+            while high > 1.05 * low:
+                middle = np.sqrt(low * high)
+                low, high = (middle, high) if at(middle)[1] > radius else (low, middle)
+            Y, norm = at(high)
+        model = float(np.vdot(G, Y) + 0.5 * np.vdot(Y, curved * Y))
+        if not model < other:
+            return False
+        left, values, turn = np.linalg.svd(Y, full_matrices=False)
+        keep = values > 1e-9 * values[0]
+        W = LowRankMatrix(metric.back(left[:, keep]), values[keep], pairs.V @ turn.T[:, keep])
+        x = factors_of(W, radius, start.parts.b)
+        tried = self._evaluate(x, self._next_probes(x))
+        if tried.objective > start.objective + _ENOUGH_NEW * model:
+            return False
+        self._accept(tried, 1.0)
+        return True
+
+    def _widen(self) -> bool:
+        """Add columns from the probes."""
+        if self._point.probes[0].shape[1] == 0:
+            return False
+        pairs = outside_pairs(self._point)
+        return self._add(pairs, self._amounts(pairs))
+
+    def _add(self, pairs: Pairs, amounts: FloatArray) -> bool:
+        """Add a column for each pair; less and less of them until F falls."""
+        kept, point, radius = amounts > 0.0, self._point, self._problem.radius
+        U, s, V, amounts = pairs.U[:, kept], pairs.s[kept], pairs.V[:, kept], amounts[kept]
+        if not amounts.size:
+            return False
+        (A, B, z, b), q, gamma = point.parts, point.q(radius), 1.0
+        for _ in range(_TRIES):
+            roots = np.sqrt(gamma * q * amounts)
+            # Whatever room the ball has left goes first: W shrinks only once there is none.
+            slack = np.sqrt(np.maximum(z**2 - 2.0 * gamma * q * amounts.sum(), 0.0))
+            x = join(np.hstack([A, -U * roots]), np.hstack([B, V * roots]), slack, b)
+            tried = self._evaluate(x, self._next_probes(x))
+            slope = -float(amounts @ (s - self._multiplier))
+            rise = tried.objective - point.objective
+            if rise <= _ENOUGH_NEW * gamma * slope + self._noise:
+                self._remember_wider(amounts.size)
+                self._accept(tried, gamma)
+                return True
+            share = shorter(slope * gamma, rise)
+            gamma *= share
+            self._scale /= share
+        return False
+
+    def _remember_wider(self, more: int) -> None:
+        """Let L-BFGS go on where there are more columns, of which it knows nothing."""
+        shape, width = self._problem.shape, self._width
+        self._lbfgs = self._lbfgs.map(lambda vector: widened(vector, shape, width, more))
+
+    # The columns that W has
+
+    def _descend(self) -> bool:
+        """x⁺ along Newton's direction, or that of L-BFGS."""
+        point, exact = self._point, self._problem.task.quadratic and self._metric.exact
+        if point.W.rank == 0:
+            return False
+        radius = self._problem.radius
+        model = Model(point, self._metric, radius, self._scale, self._seen.inside)
+        while True:
+            direction = None if exact else self._lbfgs.direction(point.gradient, model.divide)
+            if direction is None:
+                direction = -(model.newton if exact else model.divide)(point.gradient)
+            if self._search(direction):
+                return True
+            if not self._lbfgs.pairs:
+                return False
+            self._lbfgs = LBFGS()
+
+    def _search(self, direction: FloatArray) -> bool:
+        """To the first point on the way, from the whole step down, where F is low enough."""
+        point, slope, t = self._point, float(direction @ self._point.gradient), 1.0
+        while slope < 0.0 and t > _SHORTEST:
+            x = point.x + t * direction
+            change = self._trimming(x, -t * slope)
+            x = with_slack(change(x), x, self._width)
+            tried = self._evaluate(x, self._next_probes(x))
+            rise, left = tried.objective - point.objective, change(direction) @ tried.gradient
+            # Where rounding hides whether F falls, its slope decides (Hager and Zhang, 2005).
+            level = rise <= self._noise and left <= -0.8 * slope
+            if rise <= _ENOUGH * t * slope or level:
+                if change is not np.positive:
+                    self._lbfgs = self._lbfgs.map(change)
+                self._lbfgs.remember(x - change(point.x), tried.gradient - change(point.gradient))
+                self._accept(tried, t)
+                return True
+            t *= shorter(slope * t, rise)
+        return False
+
+    def _trimming(self, x: FloatArray, promised: float) -> Product:
+        """The map that drops columns of x worth less than a share of what a step promises."""
+        (A, B, _, _), shape, radius = self._parts(x), self._problem.shape, self._problem.radius
+        rank = A.shape[1]
+        if rank < 2:
+            return np.positive
+        # A rotation of the columns of A and B together changes neither W nor any length.
+        values, turn = np.linalg.eigh(gram(A) + gram(B))
+        q = float(x[: x.size - self._width] @ x[: x.size - self._width]) / (2.0 * radius)
+        mass = 0.5 * np.maximum(values, 0.0) / q
+        # F rises by σ₁(G)·mass at the most, and by what it curves.
+        curved = self._scale * self._metric.along(matmul(A, turn))
+        curved *= self._point.columns.relative @ matmul(B, turn) ** 2
+        rise = self._seen.sigma * mass + 0.5 * curved / q**2
+        dropped = np.cumsum(rise) < _TRIM * promised
+        dropped[-1] = False
+        if not dropped.any():
+            return np.positive
+        kept = turn[:, ~dropped]
+        return lambda vector: rejoined(vector, kept, sum(shape), self._width)
+
+    # Checkpoints
+
+    def memory(self) -> Memory:
+        """All that the next steps depend on, beside W, the value there and the shards' states."""
+        numbers = self._gamma, self._scale, self._curvature, self._last_gap, self._known
+        return {
+            "numbers": (*numbers, self._without_progress),
+            "point": self._point.memory(),
+            "seen": tuple(self._seen),
+            "metric": tuple(self._metric),
+            "pairs": self._lbfgs.memory(),
+            "random": self._rng.bit_generator.state,
+        }
+
+    def _restore(self, memory: Memory) -> None:
+        *numbers, self._without_progress = memory["numbers"]
+        self._gamma, self._scale, self._curvature, self._last_gap, self._known = numbers
+        self._point = Point.restored(memory["point"], self._problem.shape, self._problem.radius)
+        self._seen, self._metric = Seen(*memory["seen"]), Metric(*memory["metric"])
+        self._lbfgs.restore(memory["pairs"])
+        self._rng.bit_generator.state = memory["random"]
+
+
+def shorter(slope: float, rise: float) -> float:
+    """The share of a step at which a parabola of that slope and rise is lowest, within limits."""
+    return min(0.5, max(0.1, -slope / (2.0 * (rise - slope))))

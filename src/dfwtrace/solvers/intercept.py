@@ -41,7 +41,7 @@ class Intercept:
         self._workers, self._precision = workers, rounding
         self._smoothness = curvature  # the largest of a row's loss: gives the first step's length
         self.centre = centre.x  # the mean of the rows, which X is centred at: b hardly moves with W
-        self._memory = LBFGS(centre.y.size)
+        self._memory = LBFGS()
         self._gradient, self._weight = np.zeros(centre.y.size), 0.0
         self._curvature = np.ones(centre.y.size)  # of each column at W = 0, relative to the others
         self._at_zero = True  # until W leaves it
@@ -96,7 +96,7 @@ class Intercept:
             if not self._step(direction, slope):
                 if not self._memory.pairs:
                     return
-                self._memory = LBFGS(self.b.size)  # what it knew was of another place
+                self._memory = LBFGS()  # what it knew was of another place
 
     def _direction(self) -> FloatArray:
         """That of L-BFGS, without what F does not feel, where its steps go anywhere; or -∇F."""

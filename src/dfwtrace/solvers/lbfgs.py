@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import Product
 
-_MEMORY = 1 << 28  # bytes that the pairs of changes may take
+# Pairs of changes that are kept, unless they take more than so many bytes; a few at least.
+_PAIRS, _FEWEST, _MEMORY = 40, 3, 1 << 28
 
 
 class LBFGS:
     """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give."""
 
-    def __init__(self, size: int) -> None:
-        pairs = min(20, max(3, _MEMORY // (16 * max(1, size))))
-        self.pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=pairs)
+    def __init__(self) -> None:
+        self.pairs: list[tuple[FloatArray, FloatArray, float]] = []
 
     def memory(self) -> Memory:
-        """The pairs with their inverse curvatures, the oldest first, and room for how many."""
-        return {"pairs": list(self.pairs), "room": self.pairs.maxlen}
+        """The pairs with their inverse curvatures, the oldest first."""
+        return {"pairs": list(self.pairs)}
 
     def restore(self, memory: Memory) -> None:
-        self.pairs = deque(memory["pairs"], maxlen=memory["room"])
+        self.pairs = [(dx, dg, float(inverse)) for dx, dg, inverse in memory["pairs"]]
 
     def map(self, change: Product) -> LBFGS:
         """The same memory in other coordinates."""
-        kept = [(change(dx), change(dg)) for dx, dg, _ in self.pairs]
-        other = LBFGS(kept[0][0].size if kept else 0)
-        for dx, dg in kept:
-            other.remember(dx, dg)
+        other = LBFGS()
+        for dx, dg, _ in self.pairs:
+            other.remember(change(dx), change(dg))
         return other
 
     def remember(self, dx: FloatArray, dg: FloatArray) -> None:
@@ -39,6 +36,8 @@ class LBFGS:
         curvature = float(dx @ dg)
         if curvature > 1e-10 * float(np.linalg.norm(dx)) * float(np.linalg.norm(dg)):
             self.pairs.append((dx, dg, 1.0 / curvature))
+            room = min(_PAIRS, max(_FEWEST, _MEMORY // (16 * dx.size)))
+            del self.pairs[:-room]
 
     def direction(self, g: FloatArray, first: Product = np.positive) -> FloatArray | None:
         """-H g by the two-loop recursion (Nocedal, 1980); None before the first pair."""
@@ -50,7 +49,7 @@ class LBFGS:
             share = inverse * float(dx @ q)
             shares.append(share)
             q -= share * dg
-        dx, dg, inverse = self.pairs[-1]
+        _, dg, inverse = self.pairs[-1]
         q = first(q) / (inverse * float(dg @ first(dg)))
         for (dx, dg, inverse), share in zip(self.pairs, reversed(shares), strict=True):
             q += (share - inverse * float(dg @ q)) * dx

@@ -31,6 +31,7 @@ _ALLOWANCE, _TIMES_PRECISION = 1e-5, 100.0
 # Slopes of opposite signs count where they are more than this share of what they are made of:
 # near the optimum that is all cancellation, and a sign that is wrong shows at once at W = 0.
 _CLEARLY = 0.5
+_FLATTEST = 1e-6  # a column of scores counts as curved at least this share of the most curved one
 _CONSTANTS_STEPS = 12  # of Golub-Kahan: bounds of the constants need not be tight
 
 
@@ -41,6 +42,15 @@ class Value(NamedTuple):
     inner: float
 
 
+class Columns(NamedTuple):
+    """What is known of the columns of scores."""
+
+    weight: float  # of all rows
+    slope: FloatArray  # ∂F/∂b
+    curvature: FloatArray  # ∂²F/∂b², on the diagonal
+    relative: FloatArray  # the same over its largest possible value; 1 where nothing is known
+
+
 class Tangent(NamedTuple):
     """F(W) and ⟨W, ∇F(W)⟩ with the products ∇F V and ∇Fᵀ U of the gradient and W's own factors."""
 
@@ -48,6 +58,7 @@ class Tangent(NamedTuple):
     inner: float
     products: FloatArray
     transposed: FloatArray
+    columns: Columns
 
 
 class Start(NamedTuple):
@@ -259,6 +270,12 @@ class Problem:
 
     def restart(self, W: LowRankMatrix) -> None:
         """Build every shard's state from W: line 3, a warm start, a recovery."""
+        self._build(W)
+        if self.intercept is not None:
+            self.intercept.settle()
+
+    def _build(self, W: LowRankMatrix) -> None:
+        """Every shard's state at W and the present b."""
         shift: tuple[FloatArray, ...] = ()
         if self.intercept is not None:
             shift = self.intercept.b, self.intercept.centre, *self._scale
@@ -267,8 +284,12 @@ class Problem:
             self.workers.build("stats", U, W.s, W.V, *shift)
         else:
             self.workers.build("stats_without", self._fold, self._before, U, W.s, W.V, *shift)
-        if self.intercept is not None:
-            self.intercept.settle()
+
+    def move_to(self, W: LowRankMatrix, b: FloatArray | None) -> None:
+        """Build every shard's state from W and b, as they are."""
+        if self.intercept is not None and b is not None:
+            self.intercept.b = b
+        self._build(W)
 
     def update(self, atom: RankOne, gamma: float) -> None:
         """Move every shard's state to (1-γ) W + γ atom, and announce the next product."""
@@ -292,17 +313,25 @@ class Problem:
         self._check_rise(objective, require_finite(inner, "the objective's slope"))
         return Value(objective, inner)
 
-    def tangent(self, W: LowRankMatrix) -> Tangent:
-        """Go to W, in two rounds: F there, and its gradient along W's own factors U and V."""
-        self.restart(W)
+    def tangent(self, W: LowRankMatrix, b: FloatArray | None = None) -> Tangent:
+        """Go to W and b, in two rounds: F there, and its gradient along W's factors U and V."""
+        self.move_to(W, b)
         d, m = self.shape
         reply = require_finite(self.workers.sum("tangent"), "the objective or its gradient")
-        products, transposed = np.split(reply[2:], [d * W.rank])
+        products, transposed, columns = np.split(reply[2:], [d * W.rank, (d + m) * W.rank])
         products = divide_rows(products.reshape(d, W.rank), self.scale)
         transposed = transposed.reshape(m, W.rank)  # with the rows of U divided, on the shards
         objective, inner = float(reply[0]), float(reply[1])
         self._check_rise(objective, inner)
-        return Tangent(objective, inner, products, transposed)
+        return Tangent(objective, inner, products, transposed, self._columns(columns))
+
+    def _columns(self, reply: FloatArray) -> Columns:
+        weight, (slope, curvature) = float(reply[0]), np.split(reply[1:], 2)
+        most = self.task.smoothness * weight
+        relative = np.ones_like(curvature)
+        if most > 0.0 and curvature.max() > 0.0:
+            relative = np.maximum(curvature, _FLATTEST * curvature.max()) / most
+        return Columns(weight, slope, curvature, relative)
 
     def _check_rise(self, objective: float, inner: float) -> None:
         """Stop where F is higher than its gradient allows: F(W) - F(0) ≤ ⟨W, ∇F(W)⟩ if convex."""
@@ -372,10 +401,35 @@ class Problem:
             seed=self.seed, wanted=wanted, failure_probability=failure_probability,
         )  # fmt: skip
 
+    def noise(self, W: LowRankMatrix, objective: float) -> float:
+        """What rounding may do to a difference of F near W, about."""
+        # Rows' errors are many and of both signs. Where scores are large and F is small, as with
+        # least squares that fit well, they go like the root of F(W)·F(0).
+        now, at_zero = abs(objective), abs(self.objective_at_zero)
+        size, added = max(now, math.sqrt(now * at_zero)), self.rows.facts.n_rows
+        if self.summary is not None:
+            size, added = max(size, self.summary.size(W)), self.shape[0]
+        # Sums are in float64, whatever the rows are.
+        return size * max(self.precision / 32.0, math.sqrt(added) * np.finfo(np.float64).eps)
+
     def curvature_product(self, U: FloatArray) -> FloatArray:
         """H U with ∇²F ⪯ I ⊗ H."""
         product = self.workers.sum("curvature_product", divide_rows(U, self.scale))
         return divide_rows(product, self.scale)
+
+    def second_moments(self) -> FloatArray:
+        """H itself."""
+        H = self.workers.sum("second_moments")
+        if self.scale is not None:
+            H = H / np.multiply.outer(self.scale, self.scale)
+        return require_finite(H, "the features' second moments")
+
+    def squared_lengths(self) -> FloatArray:
+        """The diagonal of H."""
+        lengths = self.workers.sum("squared_lengths")
+        if self.scale is not None:
+            lengths = lengths / self.scale**2
+        return require_finite(lengths, "the features' second moments")
 
     def constants(self) -> Constants:
         """Bounds of L and C_F that hold over the whole ball."""

@@ -128,6 +128,9 @@ class ShardProgram:
         d = self.shape[0]
         return self._ask(held, "second_moments", self.task.second_moments, (d, d))
 
+    def squared_lengths(self, held: ShardState) -> FloatArray:
+        return self._ask(held, "squared_lengths", self.task.squared_lengths, self.shape[:1])
+
     def local_pair(
         self, held: ShardState, seed: int, scale: FloatArray | None = None
     ) -> FloatArray:

@@ -51,10 +51,16 @@ class Summary(NamedTuple):
         k numbers, one after the other, has ε = k/2 that of float64; the precision is 8 of these.
         """
         norms = np.sqrt(np.maximum(self.squared_norms, 0.0))
-        left = norms[:, None] * (W.U * W.s)
-        squared = float(np.vdot(left.T @ left, W.V.T @ W.V))
-        image = np.sqrt(norms.size * max(squared, 0.0)) + np.sqrt(self.squared_norm_of_targets)
+        image = np.sqrt(norms.size) * self._length(W) + np.sqrt(self.squared_norm_of_targets)
         return float(2.0 * radius * np.linalg.norm(norms) * image * self.longest_sum / 16.0)
+
+    def size(self, W: LowRankMatrix) -> float:
+        """(‖DW‖ + ‖Y‖)²: F is a difference of terms of that size."""
+        return float((self._length(W) + np.sqrt(self.squared_norm_of_targets)) ** 2)
+
+    def _length(self, W: LowRankMatrix) -> float:
+        left = np.sqrt(np.maximum(self.squared_norms, 0.0))[:, None] * (W.U * W.s)
+        return float(np.sqrt(max(np.vdot(left.T @ left, W.V.T @ W.V), 0.0)))
 
 
 class Task(Generic[State]):
@@ -135,6 +141,10 @@ class Task(Generic[State]):
 
     def second_moments(self, state: State) -> Array:
         """H itself, if it is cheaper than its products; see `curvature_product`."""
+        raise NotImplementedError
+
+    def squared_lengths(self, state: State) -> Array:
+        """The diagonal of H."""
         raise NotImplementedError
 
     def tangent(self, state: State) -> Array | None:
@@ -252,11 +262,8 @@ class Representation(Task[State]):
         weights, total = self.row_weights(shard), np.zeros(centre.size)
         for start in range(0, shard.n_rows, ROWS_IN_BLOCK):
             stop = min(start + ROWS_IN_BLOCK, shard.n_rows)
-            rows, of_rows = slice_rows(shard.X, start, stop), weights[start:stop]
-            if sp.issparse(rows):
-                total += _sparse_deviations(rows, of_rows, centre)
-            else:
-                total += of_rows @ (rows - centre) ** 2
+            rows = slice_rows(shard.X, start, stop)
+            total += squared_deviations(rows, weights[start:stop], centre)
         return total
 
     def row_weights(self, shard: Shard) -> FloatArray:
@@ -296,12 +303,21 @@ class Representation(Task[State]):
                 total -= moved + moved.T
         return self.smoothness * total
 
+    def squared_lengths(self, state: Any) -> FloatArray:
+        """The diagonal of the `second_moments`."""
+        weights, total = state.weights, np.zeros(state.X.shape[1])
+        for block in state.X:
+            centre = np.zeros(total.size) if block.centre is None else block.centre
+            of_rows = weights[block.rows] if weights.size else np.ones(block.X.shape[0])
+            total += squared_deviations(block.X, of_rows.astype(np.float64), centre)
+        return self.smoothness * total
+
     def class_weights(self, shard: Shard, n_classes: int) -> FloatArray:
         """Σ weights of the rows of each class; zeros if y is not made of classes."""
         y, _ = self.targets_and_weights(shard)
         if y.ndim != 1 or y.dtype.kind not in "iu":
             return np.zeros(n_classes)
-        return np.bincount(y, self.row_weights(shard), n_classes)
+        return np.asarray(np.bincount(y, self.row_weights(shard), n_classes), np.float64)
 
     def columns_of(self, R: Array, y: Array, weights: Array) -> FloatArray:
         """[Σ weights, Rᵀ1, c] of some rows: the gradient in the intercept, and its curvature."""
@@ -320,8 +336,10 @@ def own_targets(joined: Array) -> Array:
     return joined[:, 1] if joined.shape[1] == 2 else joined[:, 1:]
 
 
-def _sparse_deviations(X: Matrix, weights: FloatArray, centre: FloatArray) -> FloatArray:
-    """The same sum over the stored entries, and over the others all at once."""
+def squared_deviations(X: Matrix, weights: FloatArray, centre: FloatArray) -> FloatArray:
+    """Σ weight·(x - centre)² of each column; of sparse rows, all entries not stored at once."""
+    if not sp.issparse(X):
+        return np.asarray(weights @ (X - centre) ** 2)
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()

@@ -304,6 +304,9 @@ class GramTask(Representation[GramState]):
     def second_moments(self, state: GramState) -> FloatArray:
         return state.moments.A
 
+    def squared_lengths(self, state: GramState) -> FloatArray:
+        return np.diag(state.moments.A).copy()
+
 
 class FoldSums(NamedTuple):
     """The moments of each fold, and last of the rows in none; sums of them are training sets.
