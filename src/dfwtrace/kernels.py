@@ -143,7 +143,12 @@ def softmax_advance(
             row_product += probability * ahead[j]
         residual[label] = -others
         product[i] = row_product - others * ahead[label]
-        loss = np.log(np.float64(total)) + np.float64(highest) - np.float64(own + b[label])
+        # As the residual: -log p_y = -log(1 - (1 - p_y)) keeps its digits, and is never negative.
+        away = np.float64(others) / np.float64(weight_of_row) if weight_of_row > zero else 0.0
+        if away < 0.5:
+            loss = -np.log1p(-away)
+        else:
+            loss = np.log(np.float64(total)) + np.float64(highest) - np.float64(own + b[label])
         value += np.float64(weight_of_row) * loss
         inner += np.float64(row_inner)
     return value, inner
