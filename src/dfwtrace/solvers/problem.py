@@ -297,7 +297,7 @@ class Problem:
         self.restart(W)
         d, m = self.shape
         reply = require_finite(self.workers.sum("tangent"), "the objective or its gradient")
-        products, transposed = np.split(reply[2:], [d * W.rank])
+        products, transposed, _ = np.split(reply[2:], [d * W.rank, (d + m) * W.rank])
         products = divide_rows(products.reshape(d, W.rank), self.scale)
         transposed = transposed.reshape(m, W.rank)  # with the rows of U divided, on the shards
         objective, inner = float(reply[0]), float(reply[1])
