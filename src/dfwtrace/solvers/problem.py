@@ -22,7 +22,7 @@ from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.solvers.steps import Line
 from dfwtrace.tasks.planning import Plan
 from dfwtrace.tasks.program import FoldProgram, ShardProgram
-from dfwtrace.tasks.task import Centre, Summary, Task, standard_deviations
+from dfwtrace.tasks.task import Centre, Representation, Summary, Task, standard_deviations
 from dfwtrace.validation import require_finite
 
 # Numbers of a custom task may contradict each other by this share, or by this many times the
@@ -209,9 +209,9 @@ class Problem:
         self.radius, self.seed, self.objective_at_zero = radius, seed, math.nan
         self.intercept = None
         if self._centre is not None and self.summary is None:
-            self.intercept = Intercept(
-                self.workers, self._centre, self.task.smoothness, self.precision
-            )
+            assert isinstance(self.task, Representation)  # of a loss on scores
+            loss = self.task.loss_on_scores
+            self.intercept = Intercept(self.workers, self._centre, loss, self.precision)
 
     def scaled(self, W: LowRankMatrix) -> LowRankMatrix:
         """W of the features divided by their scale, shrunk to the ball, from the user's W."""
@@ -363,13 +363,20 @@ class Problem:
         failure_probability: float = FAILURE_PROBABILITY,
         near: FloatArray | None = None,
     ) -> Certificate:
-        """A true upper bound of F(W) - F* at the present W; see `certify`."""
+        """A true upper bound of F(W) - F* at the present W; see `certify`.
+
+        With an intercept, b is settled first: F(W) and ⟨W, ∇F(W)⟩ are then as `evaluate` returns.
+        """
+        excess = 0.0
+        if self.intercept is not None:
+            excess = self.intercept.certify(self.radius, *self._scale)
+            inner = self.intercept.inner
         scale = 0.0 if math.isnan(self.objective_at_zero) else abs(self.objective_at_zero)
         if self.summary is not None:
             scale = max(scale, self.summary.rounding(W, self.radius))
         return certify(
             self.gradient, inner, self.radius, near=near, precision=self.precision, scale=scale,
-            seed=self.seed, wanted=wanted, failure_probability=failure_probability,
+            excess=excess, seed=self.seed, wanted=wanted, failure_probability=failure_probability,
         )  # fmt: skip
 
     def curvature_product(self, U: FloatArray) -> FloatArray:
