@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ _NEAR = 0.5  # |Δp/p| of Newton's method, at the most, where a step of it squar
 # the rows give to classes not theirs, and goes to the second. If all rows are of one class, that
 # falls to nothing, as F does: it counts as no less than the third share of the rows.
 _FELT, _GONE, _LEAST_OFF = 1e-17, 1e-20, 1e-16
-_LEAST_LOG = -700.0  # that of a number not far above the smallest there is
+_LEAST = 1e-304
 _TINY_SHARE = 1e-3  # |Δp/p| below which KL is taken from its series
 
 
@@ -333,7 +334,7 @@ class MultinomialLoss(Loss):
         g = weighted.sum(axis=0) - np.bincount(y, others, m)
         parts = [others.sum(keepdims=True), g, totals, of_classes]
         if m <= _COUPLED:
-            parts.append(couplings[np.triu_indices(m, 1)])
+            parts.append(couplings[_pairs(m)])
         return np.concatenate(parts)
 
     def imbalance_size(self, m: int) -> int:
@@ -350,27 +351,33 @@ class MultinomialLoss(Loss):
         g, totals, wanted = sums[1 : 1 + 3 * m].reshape(3, m)
         off = max(float(sums[0]), _LEAST_OFF * float(wanted.sum()))
         rows, felt = wanted > 0.0, (wanted == 0.0) & (totals > _FELT * off)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            goal = np.where(rows, wanted, np.where(felt, _GONE * off, totals))
-            logs = np.maximum(np.log(goal), _LEAST_LOG), np.maximum(np.log(totals), _LEAST_LOG)
-            scaling = logs[0] - logs[1]
-        K, beta = np.zeros((m, m)), np.zeros(m)
-        if m <= _COUPLED:
-            K[np.triu_indices(m, 1)] = sums[1 + 3 * m :]
+        goal = np.where(rows, wanted, np.where(felt, _GONE * off, totals))
+        scaling = _logarithm(goal) - _logarithm(totals)
+        beta, taken, span = np.zeros(m), np.zeros(m), 0.0
+        if m <= _COUPLED and rows.any():
+            K = np.zeros((m, m))
+            K[_pairs(m)] = sums[1 + 3 * m :]
             K += K.T
             beta[rows] = _newton(K[np.ix_(rows, rows)], g[rows])
-        span = float(np.ptp(beta[rows])) if rows.any() else 0.0
-        span = span if np.isfinite(span) else np.inf
-        far = span in (0.0, np.inf) or bool(np.any(np.abs(scaling[rows]) > _FAR))
-        steps: tuple[FloatArray, ...] = (scaling,)
-        if 0.0 < span < np.inf:
-            newton = np.where(rows, np.log1p(span) / span * beta, scaling)
-            steps = (scaling, newton) if far else (newton,)
-        steps = tuple(step - step.mean() for step in steps)  # F does not feel the same for all
-        decrement = float(-g @ (scaling if far else beta)) + float(totals[felt].sum())
-        beta = beta if span <= _NEAR else np.zeros(m)
-        near = not far and not felt.any() and span <= _NEAR
-        return Correction(steps, max(decrement, 0.0), near, _balancing(beta, K, g, totals))
+            span = float(np.ptp(beta[rows]))
+        known = 0.0 < span < np.inf  # Newton's direction
+        far = not known or bool(np.any(np.abs(scaling[rows]) > _FAR))
+        steps, decrement = [scaling] if far else [], float(-g @ scaling)
+        if known:
+            steps.append(np.where(rows, np.log1p(span) / span * beta, scaling))
+            decrement = decrement if far else float(-g @ beta) + float(totals[felt].sum())
+        if known and span <= _NEAR:
+            taken = K.sum(axis=1) * beta - K @ beta
+        else:
+            beta = np.zeros(m)
+        near = (
+            not felt.any()
+            and span <= _NEAR
+            and float(np.abs(scaling[rows]).max(initial=0.0)) <= _FAR
+        )
+        change = _balancing(beta, taken, g, totals)
+        # F does not feel what is the same for all classes.
+        return Correction(tuple(s - s.mean() for s in steps), max(decrement, 0.0), near, change)
 
     def excess(
         self, S: FloatArray, y: Array, weights: FloatArray, change: FloatArray
@@ -396,6 +403,12 @@ class MultinomialLoss(Loss):
         return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1])[0]
 
 
+@lru_cache(maxsize=1)
+def _pairs(m: int) -> tuple[Array, Array]:
+    """Each two of m columns."""
+    return np.triu_indices(m, 1)
+
+
 def _log_softmax(S: FloatArray) -> FloatArray:
     S = S - S.max(axis=1, keepdims=True)
     return np.asarray(S - np.log(np.exp(S).sum(axis=1, keepdims=True)))
@@ -410,14 +423,20 @@ def _newton(K: FloatArray, g: FloatArray) -> FloatArray:
     return beta
 
 
-def _balancing(beta: FloatArray, K: FloatArray, g: FloatArray, totals: FloatArray) -> FloatArray:
+def _logarithm(x: FloatArray) -> FloatArray:
+    """log x, and of 0 that of about the smallest number there is."""
+    return np.asarray(np.log(np.maximum(x, _LEAST)))
+
+
+def _balancing(
+    beta: FloatArray, taken: FloatArray, g: FloatArray, totals: FloatArray
+) -> FloatArray:
     """β, α and δ of a change of probabilities by which their totals P = Σ_i w_i p_i fall by g.
 
     First p¹ = p + p∘(β - pᵀβ), which takes off Hβ. Of what is left, ρ = g + Hβ, the columns in
     surplus lose the share α_c = ρ_c/P¹_c of theirs, and of what a row loses so the columns in
     deficit get the shares δ. With |β| ≤ ½ and α ≤ 1 no probability becomes negative.
     """
-    taken = K.sum(axis=1) * beta - K @ beta
     left, totals = g + taken, totals + taken
     surplus, deficit = np.maximum(left, 0.0), np.maximum(-left, 0.0)
     removed = np.divide(surplus, totals, out=np.zeros_like(g), where=totals > 0.0)

@@ -106,7 +106,7 @@ class Intercept:
             curvature = np.maximum(self._curvature, _FLATTEST * self._curvature.max() or 1.0)
             return 0.5 * float(self._gradient @ (self._gradient / curvature))
         found = self._newton()
-        if not found.near:  # scores so large that probabilities are 0 or 1: F is all but linear
+        if found.decrement > self._enough:  # probabilities are 0 or 1, say: F is all but linear
             self._descend(_STEPS)
             found = self._newton()
         change = found.change
@@ -128,7 +128,8 @@ class Intercept:
             if gain > self._enough + hidden:
                 self._go_to(self.b - self._gradient / self._weight)
         elif self._loss.balances:
-            if not self._descend(_EVALUATIONS) and not self._newton().near:
+            settled = self._descend(_EVALUATIONS) or self._newton().decrement <= self._enough
+            if not settled:
                 self._descend(_STEPS)
         else:
             self._descend(_STEPS if self._precision < _FEW_DIGITS else _EVALUATIONS)

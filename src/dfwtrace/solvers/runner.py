@@ -221,6 +221,8 @@ class Runner:
 
     def _gap_of(self, point: _Point) -> float:
         """F(W) - F* is at most W's own gap, and at most F(W) less any lower bound of F*."""
+        if self._n_certificates == 0:  # what rounding may do is not known
+            return math.nan
         # Two values of F are as far off as their rounding allows, whatever their difference is.
         own = math.inf if point.certificate is None else point.certificate.gap
         known = max(point.objective - self._lower_bound, 0.0) + self._rounding
