@@ -309,7 +309,7 @@ def drawn(name: str, seed: int, dtype: str = "float64") -> Drawn:
 def test_no_intercept_takes_a_certificate_below_the_truth(
     name: str, dtype: str, solver: str
 ) -> None:
-    for seed in range(60):
+    for seed in range(30):
         case = drawn(name, seed, dtype)
         task = dt.LeastSquares() if name == "least squares" else dt.Multinomial(case.m)
         call: dict[str, Any] = {
