@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import scipy.sparse as sp
+from benchmarks.corpus.objective import Objective
+from tests.custom_losses import Huber
 from tests.problems import ENGINE, FORMS, solve
 from tests.truth import project_onto_ball
 
@@ -265,3 +267,135 @@ def test_more_than_a_thousand_certificates_keep_their_probability(
     # The bound makes use of it: it lies above σ₁, and the more so the surer it is to be.
     G = X.T @ (X @ result.W.to_dense() - Y)
     assert result.certificate.sigma_bound > np.linalg.norm(G, 2)
+
+
+# Intercepts
+
+
+class Drawn(NamedTuple):
+    """A random problem with an intercept, and F in float64."""
+
+    X: Array
+    y: Array
+    weights: Array
+    m: int
+    radius: float
+    truth: Objective
+
+    def above(self, W: Array, b: Array, other: dt.Result) -> float:
+        """How far F(W, b) is above the least F that is known: F* is not above that."""
+        there = self.truth.gap(self.X @ other.W.to_dense(), other.intercept, self.radius)
+        here = self.truth.gap(self.X @ W, b, self.radius)
+        return here.objective - min(here.settled, there.settled)
+
+
+def drawn(name: str, seed: int, dtype: str = "float64") -> Drawn:
+    """Extreme weights, rare classes, nearly one class or truly, rows and targets far from zero."""
+    rng = np.random.default_rng(seed)
+    n, d, m = (int(size) for size in rng.integers([3, 1, 2], [60, 8, 7]))
+    X = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-1, 1) + rng.choice([0.0, 3.0])
+    down, up = rng.choice([0.0, 5.0, 9.0], 2)
+    weights = 10.0 ** rng.uniform(-down, up, n)
+    y: Array = rng.choice(m, n, p=rng.dirichlet(np.full(m, rng.choice([0.02, 0.2, 1.0]))))
+    if name == "least squares":
+        y = (rng.standard_normal((n, m)) + 10.0 ** rng.uniform(-2, 3)).astype(dtype)
+    X, radius = X.astype(dtype), float(10.0 ** rng.uniform(-1.0, 2.5))
+    return Drawn(X, y, weights, m, radius, Objective(X, y, m, weights, intercept=True))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", ["least squares", "multinomial"])
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_no_intercept_takes_a_certificate_below_the_truth(
+    name: str, dtype: str, solver: str
+) -> None:
+    for seed in range(30):
+        case = drawn(name, seed, dtype)
+        task = dt.LeastSquares() if name == "least squares" else dt.Multinomial(case.m)
+        call: dict[str, Any] = {
+            "radius": case.radius,
+            "fit_intercept": True,
+            "sample_weight": case.weights,
+            "representation": ["implicit", "dense", "factored"][seed % 3],
+            "engine": ENGINE,
+        }
+        result = dt.solve(
+            task, case.X, case.y, solver=solver, max_iter=2 + seed % 20, tol=1e-7, **call
+        )
+        better = dt.solve(task, case.X, case.y, max_iter=100, tol=1e-9, **call)
+        # Where all rows are of one class, F* = 0, and F is as good as that.
+        nothing = 1e-20 * float(case.weights.sum())
+        for one in (result, better):
+            assert one.intercept is not None
+            assert one.certificate is not None
+            above = case.above(one.W.to_dense(), one.intercept, better)
+            assert one.gap >= above - nothing, (seed, one.gap, above)
+
+
+@pytest.mark.parametrize("solver", ["dfw", "accelerated"])
+def test_rare_classes_of_little_weight(solver: str) -> None:
+    weights = np.array([1e9, 1e-5, 1e-5])
+    result = solve(
+        "multinomial",
+        np.zeros((3, 2)),
+        np.arange(3),
+        solver=solver,
+        fit_intercept=True,
+        sample_weight=weights,
+    )
+    least = float(weights @ np.log1p([2e-14, 1e14 + 1.0, 1e14 + 1.0]))
+    assert result.objective == pytest.approx(least, rel=1e-9)
+    assert result.gap >= result.objective - least
+    assert result.gap <= 1e-9 * least
+
+
+@pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
+@pytest.mark.parametrize("name", ["least squares", "multinomial"])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_a_settled_intercept_leaves_the_certificate_as_tight_as_it_was(
+    name: str, form: str, standardize: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 6)) * np.logspace(0, 2, 6) + 5.0
+    y: Any = rng.standard_normal((80, 3)) if name == "least squares" else rng.integers(0, 3, 80)
+    gaps: list[float] = []
+    options: dict[str, Any] = {"representation": form, "standardize": standardize}
+    result = solve(
+        name,
+        sp.csr_array(X) if form == "implicit" else X,
+        y,
+        fit_intercept=True,
+        certify_every=1,
+        max_iter=5,
+        callback=lambda W, record: gaps.append(record["gap"]),
+        **options,
+    )
+    assert result.certificate is not None
+    assert result.intercept is not None
+    assert result.certificate.excess <= 1e-9 * result.objective
+    truth = Objective(X, y, 3, None, intercept=True)
+    scale = np.ones(6) if result.scale is None else result.scale
+    S = X @ result.W.to_dense() + result.intercept
+    F, R = truth.on_scores(S)
+    assert result.objective == pytest.approx(F, rel=1e-11)  # of this W and this b
+    G = (X - X.mean(axis=0)).T @ R
+    own = np.vdot(result.W.to_dense(), G) + np.linalg.norm(G / scale[:, None], 2)
+    assert result.certificate.gap == pytest.approx(own, rel=1e-6)
+    assert np.all(np.array(gaps) >= result.history.column("objective") - result.objective)
+
+
+def test_a_custom_loss_adds_an_estimate() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4)) + 2.0
+    Y = X @ rng.standard_normal((4, 2)) + rng.standard_t(2, (60, 2))
+    result = solve(dt.ScoresTask(Huber()), X, Y, fit_intercept=True, max_iter=20)
+    assert result.certificate is not None
+    assert 0.0 <= result.certificate.excess <= 1e-9 * result.objective
+
+
+def test_an_objective_that_cannot_be_negative_bounds_the_gap() -> None:
+    X, Y = np.eye(3), np.eye(3)
+    result = solve("least squares", X, Y, radius=1e6, max_iter=1)
+    assert result.certificate is not None
+    assert result.gap <= result.objective + result.certificate.rounding
+    assert result.certificate.gap > 10.0 * result.objective

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from dfwtrace.kernels import gram_advance, softmax_advance, softmax_along
+from dfwtrace.kernels import gram_advance, laplacian_solve, softmax_advance, softmax_along
 from dfwtrace.losses import UNWEIGHTED, Loss, MultinomialLoss, SquaredLoss
 
 DTYPES = st.sampled_from([np.float32, np.float64])
@@ -321,3 +321,95 @@ def test_without_a_place_for_numbas_cache_all_works_the_same() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[[-0.5, -1.5, 1.5], [0.5, -1.5, 4.5]]"
+
+
+# What an intercept is certified by
+
+
+def unsettled(seed: int, spread: float = 1.0) -> tuple[Any, Any, Any]:
+    """Scores of some rows, labels of which the last class has none, and weights far apart."""
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(5, 40)), int(rng.integers(3, 7))
+    y = np.append(np.arange(m - 1), rng.integers(0, m - 1, n - m + 1))
+    return spread * rng.standard_normal((n, m)), y, 10.0 ** rng.uniform(-6.0, 6.0, n)
+
+
+@pytest.mark.parametrize("spread", [0.1, 3.0, 100.0])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_changed_residuals_are_probabilities_and_add_up_to_nothing(
+    seed: int, spread: float
+) -> None:
+    loss, (S, y, weights) = MultinomialLoss(), unsettled(seed, spread)
+    m = S.shape[1]
+    change = loss.correction(loss.imbalance(S, y, weights), m).change
+    costs, delta = loss.excess(S, y, weights, change)
+    p = softmax(S, axis=1)
+    after = p + delta / weights[:, None]
+    np.testing.assert_allclose(after.sum(axis=1), 1.0, rtol=1e-12)
+    assert after.min() >= -1e-15
+    left = weights @ after - np.bincount(y, weights, m)
+    np.testing.assert_allclose(left, 0.0, atol=1e-12 * weights.sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(after > 0.0, after * (np.log(after) - log_softmax(S, axis=1)), 0.0)
+    np.testing.assert_allclose(costs, weights * terms.sum(axis=1), atol=1e-13 * weights.sum())
+    assert costs.min() >= 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_small_imbalance_costs_the_square_of_it(seed: int) -> None:
+    """½gᵀH⁻¹g, the least that it can."""
+    loss, (S, y, weights) = MultinomialLoss(), unsettled(seed)
+    m = S.shape[1] - 1
+    S, shift = S[:, :m], np.random.default_rng(seed).standard_normal(m)
+    b = best(loss, S, y, weights)
+    for size in (1e-3, 1e-6):
+        correction = loss.correction(loss.imbalance(S + b + size * shift, y, weights), m)
+        costs, _ = loss.excess(S + b + size * shift, y, weights, correction.change)
+        assert correction.near
+        assert costs.sum() == pytest.approx(0.5 * correction.decrement, rel=10.0 * size)
+        p = softmax(S + b, axis=1)
+        H = np.diag(weights @ p) - p.T @ (weights[:, None] * p)
+        assert costs.sum() == pytest.approx(0.5 * size**2 * shift @ H @ shift, rel=10.0 * size)
+
+
+def best(loss: Loss, S: Any, y: Any, weights: Any) -> Any:
+    """The best b, by the loss's own steps, each of which lowers F."""
+    b, last = np.zeros(S.shape[1]), np.inf
+    for turn in range(60):
+        found = loss.correction(loss.imbalance(S + b, y, weights), b.size)
+        value = float(weights @ -log_softmax(S + b, axis=1)[np.arange(len(y)), y])
+        assert value <= last * (1.0 + 1e-12)
+        b, last = b + found.steps[turn % len(found.steps)], value
+    return b
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("spread", [0.0, 1.0, 20.0])
+def test_steps_towards_the_best_intercept_never_raise_the_loss(seed: int, spread: float) -> None:
+    loss, (S, y, weights) = MultinomialLoss(), unsettled(seed, spread)
+    b = best(loss, S, y, weights)
+    found = loss.correction(loss.imbalance(S + b, y, weights), b.size)
+    value = float(weights @ -log_softmax(S + b, axis=1)[np.arange(len(y)), y])
+    assert found.decrement <= 1e-15 * value
+
+
+def test_the_squared_loss_takes_off_the_mean_residual(rng: np.random.Generator) -> None:
+    loss, (S, Y) = SquaredLoss(), rng.standard_normal((2, 20, 3))
+    weights = rng.uniform(0.0, 2.0, 20)
+    found = loss.correction(loss.imbalance(S, Y, weights), 3)
+    costs, delta = loss.excess(S, Y, weights, found.change)
+    np.testing.assert_allclose(weights @ (S - Y) + delta.sum(axis=0), 0.0, atol=1e-13)
+    np.testing.assert_allclose(weights @ (S + found.steps[0] - Y), 0.0, atol=1e-13)
+    values = [0.5 * weights @ np.square(each - Y).sum(axis=1) for each in (S, S + found.steps[0])]
+    assert costs.sum() == pytest.approx(values[0] - values[1], rel=1e-12)
+
+
+def test_a_laplacian_keeps_the_digits_of_weights_far_apart() -> None:
+    """A chain whose links differ by forty orders of magnitude: what flows through each is known."""
+    rng = np.random.default_rng(0)
+    m, flow = 8, rng.standard_normal(7)
+    links = 10.0 ** rng.uniform(-20.0, 20.0, m - 1)
+    K = np.diag(links, 1) + np.diag(links, -1)
+    g, x = np.append(flow, 0.0) - np.append(0.0, flow), np.empty(m)
+    laplacian_solve(K, g.copy(), x)
+    np.testing.assert_allclose(x - x[0], np.append(0.0, np.cumsum(flow / links)), rtol=1e-9)

@@ -143,7 +143,12 @@ def softmax_advance(
             row_product += probability * ahead[j]
         residual[label] = -others
         product[i] = row_product - others * ahead[label]
-        loss = np.log(np.float64(total)) + np.float64(highest) - np.float64(own + b[label])
+        # As the residual: -log p_y = -log(1 - (1 - p_y)) keeps its digits, and is never negative.
+        away = np.float64(others) / np.float64(weight_of_row) if weight_of_row > zero else 0.0
+        if away < 0.5:
+            loss = -np.log1p(-away)
+        else:
+            loss = np.log(np.float64(total)) + np.float64(highest) - np.float64(own + b[label])
         value += np.float64(weight_of_row) * loss
         inner += np.float64(row_inner)
     return value, inner
@@ -224,3 +229,31 @@ def gram_advance(
     for i in range(d):
         for j in range(m):
             G[i, j] = decay * G[i, j] + p[i] * v[j] - share * B[i, j]
+
+
+@_compiled
+def laplacian_solve(K: FloatArray, g: FloatArray, x: FloatArray) -> None:
+    """Solve Σ_j K_ij (x_i - x_j) = -g_i for symmetric K ≥ 0 and Σ g = 0, in the memory of K and g.
+
+    Elimination of node k leaves K_ij + K_ik K_kj / d with d = Σ_j K_kj: nothing is ever subtracted,
+    so weights keep their digits however they differ in size. A node without weights stays at 0.
+    """
+    m = g.size
+    for k in range(m - 1, 0, -1):
+        degree = 0.0
+        for j in range(k):
+            degree += K[k, j]
+        K[k, k] = degree
+        if degree > 0.0:
+            for i in range(k):
+                share = K[k, i] / degree
+                g[i] += share * g[k]
+                for j in range(k):
+                    K[i, j] += share * K[k, j]
+    for k in range(m):
+        x[k] = 0.0
+        if k > 0 and K[k, k] > 0.0:
+            total = -g[k]
+            for j in range(k):
+                total += K[k, j] * x[j]
+            x[k] = total / K[k, k]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from dfwtrace._typing import Array
-from dfwtrace.kernels import softmax_advance, softmax_along, squared_advance
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.kernels import laplacian_solve, softmax_advance, softmax_along, squared_advance
 from dfwtrace.validation import as_number, check_count
 
 __all__ = ["UNWEIGHTED", "Loss", "MultinomialLoss", "SquaredLoss"]
@@ -24,6 +26,39 @@ _ROWS_TRIED, _UNTOUCHED = 4, 0.7236501938417265
 
 UNWEIGHTED: Array = np.zeros(0, np.float32)  # every row counts once
 
+# Up to this number of classes, how each two of them are coupled is summed over rows: O(nm²).
+_COUPLED = 1000
+# P_c/n_c below 1/e or above e: b_c is scaled at once, and Newton's method comes after that.
+_FAR = 1.0
+_NEAR = 0.5  # |Δp/p| of Newton's method, at the most, where a step of it squares the error
+# A class without rows wants b_c = -∞. It stays where it makes up less than the first share of what
+# the rows give to classes not theirs, and goes to the second. If all rows are of one class, that
+# falls to nothing, as F does: it counts as no less than the third share of the rows.
+_FELT, _GONE, _LEAST_OFF = 1e-17, 1e-20, 1e-16
+_LEAST = 1e-304
+_TINY_SHARE = 1e-3  # |Δp/p| below which KL is taken from its series
+
+
+class Correction(NamedTuple):
+    """How b should move, and how the residual R is to change where b is, for Σ_i R_i = 0.
+
+    Attributes
+    ----------
+    steps : tuple of arrays
+        Changes of b that lower F, to be taken in turn.
+    decrement : float
+        gᵀH⁻¹g with the gradient g in b and the Hessian H: twice what Newton's step gains.
+    near : bool
+        Whether Newton's method converges quadratically from here.
+    change : array
+        The change of R, as `Loss.excess` takes it.
+    """
+
+    steps: tuple[FloatArray, ...]
+    decrement: float
+    near: bool
+    change: FloatArray
+
 
 class Loss(ABC):
     """A smooth convex function of the scores, summed over rows.
@@ -35,11 +70,16 @@ class Loss(ABC):
         True if one Newton step is an exact line search.
     smoothness : float
         Largest eigenvalue of the Hessian of ℓ(·, y) in one row's scores.
+    nonnegative : bool
+        True if ℓ ≥ 0: then F* ≥ 0 too.
     """
 
     name: str
     quadratic: bool = False
     smoothness: float
+    nonnegative: bool = False
+    #: Whether it has `imbalance`, `correction` and `excess`, by which an intercept is certified.
+    balances: bool = False
     #: A compiled `advance` and a compiled `along`, if there are any.
     kernel: Callable[..., tuple[float, float]] | None = None
     along_kernel: Callable[..., tuple[float, float]] | None = None
@@ -86,6 +126,24 @@ class Loss(ABC):
         """
         total = float(weights.sum(dtype=np.float64)) if weights.size else float(R.shape[0])
         return np.full(R.shape[1], self.smoothness * total)
+
+    def imbalance(self, S: FloatArray, y: Array, weights: FloatArray) -> FloatArray:
+        """What `correction` takes, summed over rows at scores S, which b is a part of."""
+        raise NotImplementedError
+
+    def imbalance_size(self, m: int) -> int:
+        """The number of these sums for m columns of scores."""
+        raise NotImplementedError
+
+    def correction(self, sums: FloatArray, m: int) -> Correction:
+        """How b should move, and how R is to change for Σ_i R_i = 0."""
+        raise NotImplementedError
+
+    def excess(
+        self, S: FloatArray, y: Array, weights: FloatArray, change: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """For each row, the Bregman divergence of ℓ* from R_i to R_i + Δ_i, and Δ_i."""
+        raise NotImplementedError
 
     @property
     def searchable(self) -> bool:
@@ -169,6 +227,7 @@ class SquaredLoss(Loss):
     name = "least squares"
     quadratic = True
     smoothness = 1.0
+    nonnegative = balances = True
     kernel = staticmethod(squared_advance)
 
     def check_targets(self, y: Array) -> tuple[Array, int]:
@@ -185,6 +244,25 @@ class SquaredLoss(Loss):
 
     def curvature(self, S: Array, R: Array, D: Array) -> float:
         return inner_product(D, D)
+
+    def imbalance(self, S: FloatArray, y: Array, weights: FloatArray) -> FloatArray:
+        """[Σ w_i (s_i - y_i), Σ w_i]."""
+        return np.append(weights @ (S - y), weights.sum())
+
+    def imbalance_size(self, m: int) -> int:
+        return m + 1
+
+    def correction(self, sums: FloatArray, m: int) -> Correction:
+        """The mean residual is taken off: ΔR_i = w_i·step."""
+        g, weight = sums[:m], float(sums[m]) or 1.0
+        step = -g / weight
+        return Correction((step,), float(g @ g) / weight, True, step)
+
+    def excess(
+        self, S: FloatArray, y: Array, weights: FloatArray, change: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """½ w_i‖change‖²."""
+        return 0.5 * float(change @ change) * weights, np.multiply.outer(weights, change)
 
 
 class MultinomialLoss(Loss):
@@ -205,6 +283,7 @@ class MultinomialLoss(Loss):
 
     name = "multinomial"
     smoothness = 0.5  # of diag(p) - ppᵀ: half, for two classes of probability ½
+    nonnegative = balances = True
     kernel, along_kernel = staticmethod(softmax_advance), staticmethod(softmax_along)
 
     def __init__(self, n_classes: int | None = None) -> None:
@@ -243,9 +322,127 @@ class MultinomialLoss(Loss):
             return np.asarray(sizes - np.einsum("ij,ij,i->j", R, R, inverse), np.float64)
         return np.asarray(sizes - np.einsum("ij,ij->j", R, R), np.float64)
 
+    def imbalance(self, S: FloatArray, y: Array, weights: FloatArray) -> FloatArray:
+        """[E, g, P, n, K]: see `correction`."""
+        m, rows = S.shape[1], np.arange(len(y))
+        p = np.exp(_log_softmax(S))
+        weighted = weights[:, None] * p
+        totals, of_classes = weighted.sum(axis=0), np.bincount(y, weights, m)
+        couplings = weighted.T @ p if m <= _COUPLED else np.zeros((m, m))
+        weighted[rows, y] = 0.0  # 1 - p_y is the sum of the others: nothing cancels as p_y → 1
+        others = weighted.sum(axis=1)
+        g = weighted.sum(axis=0) - np.bincount(y, others, m)
+        parts = [others.sum(keepdims=True), g, totals, of_classes]
+        if m <= _COUPLED:
+            parts.append(couplings[_pairs(m)])
+        return np.concatenate(parts)
+
+    def imbalance_size(self, m: int) -> int:
+        return 1 + 3 * m + (m * (m - 1) // 2 if m <= _COUPLED else 0)
+
+    def correction(self, sums: FloatArray, m: int) -> Correction:
+        """From E = Σ w_i(1 - p_iy), g = P - n, P = Σ w_i p_i, n of each class, K = Σ w_i p_i p_iᵀ.
+
+        Newton's direction β solves Σ_j K_cj (β_c - β_j) = -g_c. As the third derivative of
+        log Σ exp is at most the range r of β times the second, F falls by a step of log(1 + r)/r·β.
+        So it does by log(n_c/P_c), which is the better one where classes are far too rare: there F
+        is an exponential, in which Newton's steps have the length 1.
+        """
+        g, totals, wanted = sums[1 : 1 + 3 * m].reshape(3, m)
+        off = max(float(sums[0]), _LEAST_OFF * float(wanted.sum()))
+        rows, felt = wanted > 0.0, (wanted == 0.0) & (totals > _FELT * off)
+        goal = np.where(rows, wanted, np.where(felt, _GONE * off, totals))
+        scaling = _logarithm(goal) - _logarithm(totals)
+        beta, taken, span = np.zeros(m), np.zeros(m), 0.0
+        if m <= _COUPLED and rows.any():
+            K = np.zeros((m, m))
+            K[_pairs(m)] = sums[1 + 3 * m :]
+            K += K.T
+            beta[rows] = _newton(K[np.ix_(rows, rows)], g[rows])
+            span = float(np.ptp(beta[rows]))
+        known = 0.0 < span < np.inf  # Newton's direction
+        far = not known or bool(np.any(np.abs(scaling[rows]) > _FAR))
+        steps, decrement = [scaling] if far else [], float(-g @ scaling)
+        if known:
+            steps.append(np.where(rows, np.log1p(span) / span * beta, scaling))
+            decrement = decrement if far else float(-g @ beta) + float(totals[felt].sum())
+        if known and span <= _NEAR:
+            taken = K.sum(axis=1) * beta - K @ beta
+        else:
+            beta = np.zeros(m)
+        near = (
+            not felt.any()
+            and span <= _NEAR
+            and float(np.abs(scaling[rows]).max(initial=0.0)) <= _FAR
+        )
+        change = _balancing(beta, taken, g, totals)
+        # F does not feel what is the same for all classes.
+        return Correction(tuple(s - s.mean() for s in steps), max(decrement, 0.0), near, change)
+
+    def excess(
+        self, S: FloatArray, y: Array, weights: FloatArray, change: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Σ_c p'_c log(p'_c/p_c) for each row, with p' from `_balancing`."""
+        beta, removed, shares = change
+        log_p = _log_softmax(S)
+        p, away = np.exp(log_p), beta - beta[y][:, None]  # from the label's: it changes by little
+        moved = p * (away - np.einsum("ij,ij->i", p, away)[:, None])
+        middle = p + moved
+        delta = moved - removed * middle + np.multiply.outer(middle @ removed, shares)
+        after = np.maximum(p + delta, 0.0)
+        # Σ Δ = 0, so each term may be taken less Δ, which leaves about Δ²/2p: no term is negative.
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            x = delta / p
+            series = p * x * x * (0.5 - x * (1 / 6 - x * (1 / 12 - x / 20)))
+            whole = np.where(after > 0.0, after * (np.log(after) - log_p), 0.0) - delta
+        costs = np.where(np.abs(x) < _TINY_SHARE, series, np.where(delta == 0.0, 0.0, whole))
+        return weights * costs.sum(axis=1), weights[:, None] * delta
+
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
         return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1])[0]
+
+
+@lru_cache(maxsize=1)
+def _pairs(m: int) -> tuple[Array, Array]:
+    """Each two of m columns."""
+    return np.triu_indices(m, 1)
+
+
+def _log_softmax(S: FloatArray) -> FloatArray:
+    S = S - S.max(axis=1, keepdims=True)
+    return np.asarray(S - np.log(np.exp(S).sum(axis=1, keepdims=True)))
+
+
+def _newton(K: FloatArray, g: FloatArray) -> FloatArray:
+    """β with Σ_j K_ij (β_i - β_j) = -g_i; not finite where K is as good as 0."""
+    order = np.argsort(-K.sum(axis=1), kind="stable")  # the least coupled are eliminated first
+    beta, ordered = np.empty(g.size), np.empty(g.size)
+    laplacian_solve(np.ascontiguousarray(K[np.ix_(order, order)]), g[order], ordered)
+    beta[order] = ordered
+    return beta
+
+
+def _logarithm(x: FloatArray) -> FloatArray:
+    """log x, and of 0 that of about the smallest number there is."""
+    return np.asarray(np.log(np.maximum(x, _LEAST)))
+
+
+def _balancing(
+    beta: FloatArray, taken: FloatArray, g: FloatArray, totals: FloatArray
+) -> FloatArray:
+    """β, α and δ of a change of probabilities by which their totals P = Σ_i w_i p_i fall by g.
+
+    First p¹ = p + p∘(β - pᵀβ), which takes off Hβ. Of what is left, ρ = g + Hβ, the columns in
+    surplus lose the share α_c = ρ_c/P¹_c of theirs, and of what a row loses so the columns in
+    deficit get the shares δ. With |β| ≤ ½ and α ≤ 1 no probability becomes negative.
+    """
+    left, totals = g + taken, totals + taken
+    surplus, deficit = np.maximum(left, 0.0), np.maximum(-left, 0.0)
+    removed = np.divide(surplus, totals, out=np.zeros_like(g), where=totals > 0.0)
+    if not deficit.any():
+        return np.stack([beta, np.zeros_like(g), np.zeros_like(g)])
+    return np.stack([beta, np.minimum(removed, 1.0), deficit / deficit.sum()])
 
 
 def _of_equal_weight(weights: Array) -> Iterator[tuple[slice | Array, float]]:

@@ -213,3 +213,16 @@ def test_products_with_a_centre_keep_their_types(layout: Any) -> None:
     blocks = RowBlocks(layout(random_rows(9, 4, np.float32)), 4, np.ones(4))
     assert blocks.times(np.ones((4, 2))).dtype == np.float32
     assert blocks.transpose_times(np.ones((9, 2), np.float32)).dtype == np.float64
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_lengths_of_rows(layout: Any, centred: bool, scaled: bool) -> None:
+    X, rng = random_rows(9, 4, np.float32), np.random.default_rng(1)
+    centre, scale = rng.standard_normal(4), rng.uniform(0.5, 2.0, 4)
+    blocks = RowBlocks(layout(X), 4, centre if centred else None)
+    wanted = (X - centre * centred) / (scale if scaled else 1.0)
+    lengths = [block.lengths(scale if scaled else None) for block in blocks]
+    np.testing.assert_allclose(np.concatenate(lengths), np.linalg.norm(wanted, axis=1), rtol=1e-6)
+    assert all(each.dtype == np.float64 for each in lengths)

@@ -319,6 +319,21 @@ class RowBlock(NamedTuple):
             product = product - np.multiply.outer(self.centre, T.sum(axis=0, dtype=np.float64))
         return product
 
+    def lengths(self, scale: FloatArray | None = None) -> FloatArray:
+        """‖(x_i - c)/scale‖ of every row."""
+        d = self.X.shape[1]
+        centre = np.zeros(d) if self.centre is None else self.centre
+        scale = np.ones(d) if scale is None else scale
+        if not sp.issparse(self.X):
+            return np.asarray(np.linalg.norm((self.X - centre) / scale, axis=1))
+        rows = self.X.astype(np.float64)  # a copy
+        rows.sum_duplicates()
+        # Σ (x - c)² = Σ c² + Σ x(x - 2c), of which only the second sum is over stored entries.
+        of_stored = centre[rows.indices], scale[rows.indices]
+        rows.data *= (rows.data - 2.0 * of_stored[0]) / of_stored[1] ** 2
+        squares = np.asarray(rows.sum(axis=1)).ravel() + np.sum((centre / scale) ** 2)
+        return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
+
 
 class RowBlocks:
     """A shard's features as blocks of rows, dense or CSR alike: the products with X live here.

@@ -37,7 +37,7 @@ class Certificate:
     Attributes
     ----------
     gap : float
-        ⟨W, G⟩ + μ·sigma_bound, at least 0, plus rounding.
+        ⟨W, G⟩ + μ·sigma_bound + excess, at least 0, plus rounding.
     sigma_bound : float
         Upper bound of σ₁(∇F(W)).
     rounding : float
@@ -46,6 +46,8 @@ class Certificate:
         "dense" or "lanczos".
     failure_probability : float
         0 for "dense".
+    excess : float
+        What an intercept that is not quite the best may add to F(W) - F*; part of the gap.
     """
 
     gap: float
@@ -53,6 +55,7 @@ class Certificate:
     rounding: float
     method: str
     failure_probability: float
+    excess: float = 0.0
 
 
 def certify(
@@ -63,6 +66,7 @@ def certify(
     near: FloatArray | None = None,
     precision: float = 0.0,
     scale: float = 0.0,
+    excess: float = 0.0,
     seed: int = 0,
     wanted: float = 0.0,
     failure_probability: float = FAILURE_PROBABILITY,
@@ -70,9 +74,9 @@ def certify(
     """Bound F(W) - F* from above by ⟨W, G⟩ + μ σ₁(G), where `inner` is ⟨W, G⟩.
 
     The bound holds for any `near`, and if that spans about the space of G's leading right singular
-    vectors, as few factors of W may do, it is faster from products. What rounding may have taken
-    from the gap is added: `precision` is the relative error of arithmetic on numbers of size
-    `scale`. Lanczos stops when the gap could not fall by a tenth of itself or of `wanted`.
+    vectors, as few factors of W may do, it is faster from products. `excess` is added, and what
+    rounding may have taken from the gap: `precision` is the relative error of arithmetic on numbers
+    of size `scale`. Lanczos stops when the gap could not fall by a tenth of itself or of `wanted`.
     """
     d, m = gradient.shape
     few = near is not None and 4 * (near.shape[1] + _SPARE_VECTORS) < min(d, m)
@@ -82,8 +86,8 @@ def certify(
         bound = lanczos_bound(gradient, inner, radius, seed, wanted, failure_probability, near)
         method, probability = "lanczos", failure_probability
     rounding = precision * (radius * bound + abs(inner) + abs(scale))
-    gap = require_finite(max(inner + radius * bound, 0.0) + rounding, "the duality gap")
-    return Certificate(gap, bound, rounding, method, probability)
+    gap = require_finite(max(inner + radius * bound + excess, 0.0) + rounding, "the duality gap")
+    return Certificate(gap, bound, rounding, method, probability, excess)
 
 
 def dense_bound(G: FloatArray) -> float:

@@ -36,7 +36,8 @@ from dfwtrace.solvers.factors import (
 )
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.solvers.metric import Metric, Model, metric_of
-from dfwtrace.solvers.problem import Columns, Iterate, Problem, Start
+from dfwtrace.solvers.problem import Iterate, Problem, Start
+from dfwtrace.tasks.task import Columns
 
 _PROBES, _FIRST_PROBES, _MOST_PROBES = 8, 16, 64
 # A step must lower F by the first share of what its slope promises (Armijo's rule); one that adds

@@ -14,7 +14,8 @@ import numpy as np
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.linalg.parallel import matmul
-from dfwtrace.solvers.problem import Columns, Problem
+from dfwtrace.solvers.problem import Problem
+from dfwtrace.tasks.task import Columns
 
 
 class Parts(NamedTuple):

@@ -20,6 +20,8 @@ def frank_wolfe(problem: Problem, start: Start, oracle: Oracle, step: Step) -> I
     W, (_, inner) = start.W, start.value
     memory = oracle.memory if isinstance(oracle, RememberingOracle) else dict
     for t in range(start.first, start.epochs):
+        if problem.intercept is not None:  # a certificate may have settled it
+            inner = problem.intercept.inner
         problem.workers.count_for_oracle(True)  # as the paper's table does
         u, v, sigma, iterations = oracle(problem.gradient, t)  # lines 4-10: σ ≈ σ₁(∇F(W_t))
         problem.workers.count_for_oracle(False)

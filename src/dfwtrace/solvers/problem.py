@@ -22,7 +22,14 @@ from dfwtrace.solvers.intercept import Intercept
 from dfwtrace.solvers.steps import Line
 from dfwtrace.tasks.planning import Plan
 from dfwtrace.tasks.program import FoldProgram, ShardProgram
-from dfwtrace.tasks.task import Centre, Summary, Task, standard_deviations
+from dfwtrace.tasks.task import (
+    Centre,
+    Columns,
+    Representation,
+    Summary,
+    Task,
+    standard_deviations,
+)
 from dfwtrace.validation import require_finite
 
 # Numbers of a custom task may contradict each other by this share, or by this many times the
@@ -40,15 +47,6 @@ class Value(NamedTuple):
 
     objective: float
     inner: float
-
-
-class Columns(NamedTuple):
-    """What is known of the columns of scores."""
-
-    weight: float  # of all rows
-    slope: FloatArray  # ∂F/∂b
-    curvature: FloatArray  # ∂²F/∂b², on the diagonal
-    relative: FloatArray  # the same over its largest possible value; 1 where nothing is known
 
 
 class Tangent(NamedTuple):
@@ -220,9 +218,9 @@ class Problem:
         self.radius, self.seed, self.objective_at_zero = radius, seed, math.nan
         self.intercept = None
         if self._centre is not None and self.summary is None:
-            self.intercept = Intercept(
-                self.workers, self._centre, self.task.smoothness, self.precision
-            )
+            assert isinstance(self.task, Representation)  # of a loss on scores
+            loss = self.task.loss_on_scores
+            self.intercept = Intercept(self.workers, self._centre, loss, self.precision)
 
     def scaled(self, W: LowRankMatrix) -> LowRankMatrix:
         """W of the features divided by their scale, shrunk to the ball, from the user's W."""
@@ -318,12 +316,15 @@ class Problem:
         self.move_to(W, b)
         d, m = self.shape
         reply = require_finite(self.workers.sum("tangent"), "the objective or its gradient")
-        products, transposed, columns = np.split(reply[2:], [d * W.rank, (d + m) * W.rank])
+        products, transposed, reply_columns = np.split(reply[2:], [d * W.rank, (d + m) * W.rank])
         products = divide_rows(products.reshape(d, W.rank), self.scale)
         transposed = transposed.reshape(m, W.rank)  # with the rows of U divided, on the shards
         objective, inner = float(reply[0]), float(reply[1])
+        columns = self._columns(reply_columns)
+        if self.intercept is not None:
+            self.intercept.seen_at(objective, inner, columns)
         self._check_rise(objective, inner)
-        return Tangent(objective, inner, products, transposed, self._columns(columns))
+        return Tangent(objective, inner, products, transposed, columns)
 
     def _columns(self, reply: FloatArray) -> Columns:
         weight, (slope, curvature) = float(reply[0]), np.split(reply[1:], 2)
@@ -392,13 +393,20 @@ class Problem:
         failure_probability: float = FAILURE_PROBABILITY,
         near: FloatArray | None = None,
     ) -> Certificate:
-        """A true upper bound of F(W) - F* at the present W; see `certify`."""
+        """A true upper bound of F(W) - F* at the present W; see `certify`.
+
+        With an intercept, b is settled first: F(W) and ⟨W, ∇F(W)⟩ are then as `evaluate` returns.
+        """
+        excess = 0.0
+        if self.intercept is not None:
+            excess = self.intercept.certify(self.radius, *self._scale)
+            inner = self.intercept.inner
         scale = 0.0 if math.isnan(self.objective_at_zero) else abs(self.objective_at_zero)
         if self.summary is not None:
             scale = max(scale, self.summary.rounding(W, self.radius))
         return certify(
             self.gradient, inner, self.radius, near=near, precision=self.precision, scale=scale,
-            seed=self.seed, wanted=wanted, failure_probability=failure_probability,
+            excess=excess, seed=self.seed, wanted=wanted, failure_probability=failure_probability,
         )  # fmt: skip
 
     def noise(self, W: LowRankMatrix, objective: float) -> float:

@@ -68,7 +68,8 @@ class Runner:
         self._certificate: Certificate | None = None
         self._n_certificates = 0
         self._deflates = self.solver.deflates and self.problem.summary is None
-        self._lower_bound = -math.inf  # max over certified W of F(W) - gap: F* is not below it
+        # max over certified W of F(W) - gap: F* is not below it
+        self._lower_bound = 0.0 if self.problem.task.nonnegative else -math.inf
         self._rounding = 0.0  # the largest allowance for it in a certificate so far
         # A certificate is due for the tolerance if the estimate is below this value, and from that
         # epoch on if it is below the tolerance.
@@ -90,7 +91,7 @@ class Runner:
                 start = Start(W, problem.begin(W), criteria.max_iter)
             else:
                 problem.restore(saved["problem"])
-                value, first = Value(*saved["value"]), len(saved["history"])
+                value, first = Value(*saved["iterate"]), len(saved["history"])
                 start = Start(saved["W"], value, criteria.max_iter, 0.0, first, saved["solver"])
             at_zero = problem.objective_at_zero
             self._tol = None if criteria.tol is None else criteria.tol * abs(at_zero)
@@ -197,6 +198,8 @@ class Runner:
             return True
         if self._tol is None:
             return False
+        if iterate.objective - self._lower_bound <= self._tol and not self._n_certificates:
+            return True  # as F is no lower than 0, say
         # The estimate lies below the certified gap: while it is above tol, none can be reached, and
         # after a failed attempt not before it has fallen by as much as the gap was too large.
         if iterate.epoch < self._certify_from:
@@ -210,6 +213,8 @@ class Runner:
         probability = FAILURE_PROBABILITY / (k * (k + 1))
         W, inner, near = self._W, self._value.inner, self._W.V if self._deflates else None
         certificate = self.problem.certificate(W, inner, self._tol or 0.0, probability, near)
+        if self.problem.intercept is not None:  # it was settled: F, b and the gap belong together
+            self._value = self.problem.evaluate(W)
         self._rounding = max(self._rounding, certificate.rounding)
         lower_bound = self._value.objective - certificate.gap
         if not math.isnan(lower_bound):
@@ -218,6 +223,8 @@ class Runner:
 
     def _gap_of(self, point: _Point) -> float:
         """F(W) - F* is at most W's own gap, and at most F(W) less any lower bound of F*."""
+        if self._n_certificates == 0:  # what rounding may do is not known
+            return math.nan
         # Two values of F are as far off as their rounding allows, whatever their difference is.
         own = math.inf if point.certificate is None else point.certificate.gap
         known = max(point.objective - self._lower_bound, 0.0) + self._rounding
@@ -226,7 +233,8 @@ class Runner:
 
     def _stationary(self) -> bool:
         """Whether ∇F(W) = 0: there is no better W, whatever the rounding allows."""
-        return self._certificate is not None and self._certificate.sigma_bound == 0.0
+        known = self._certificate
+        return known is not None and known.sigma_bound == 0.0 and known.excess <= known.rounding
 
     def _reached_tolerance(self) -> bool:
         if self._certificate is None or self._tol is None:
@@ -245,7 +253,7 @@ class Runner:
         *traffic, cost = self.problem.workers.take()
         return {
             "epoch": iterate.epoch,
-            "objective": iterate.objective,
+            "objective": self._value.objective,
             "gap_estimate": iterate.gap_estimate,
             "gap": self._gap_of(self._here()) if self._certificate else math.nan,
             "sigma": iterate.sigma,
@@ -309,6 +317,7 @@ class Runner:
             "problem": self.problem.memory(),
             "solver": iterate.memory(),
             "W": self._W,
+            "iterate": (iterate.objective, iterate.inner),  # before b was settled for a certificate
             "value": self._value,
             "certificate": certificate,
             "best": (best.objective, best.W, of_best, best.b),
@@ -319,7 +328,8 @@ class Runner:
         }
 
     def _restore(self, memory: Memory) -> None:
-        """Continue where another run was; W and its value are this one's already."""
+        """Continue where another run was; W is this one's already."""
+        self._value = Value(*memory["value"])
         objective, W, of_best, b = memory["best"]
         known = memory["certificate"], of_best
         self._certificate, of_best = (None if c is None else Certificate(**c) for c in known)

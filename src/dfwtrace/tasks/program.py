@@ -114,6 +114,15 @@ class ShardProgram:
         """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1, c]: the gradient in the intercept, and its curvature."""
         return self._ask(held, "balance", self.task.balance, (3 + 2 * self.shape[1],))
 
+    def imbalance(self, held: ShardState, b: Array) -> FloatArray:
+        """What the loss takes to find how b should move from there; see `Loss.correction`."""
+        size = self.task.loss_on_scores.imbalance_size(self.shape[1])
+        return self._ask(held, "imbalance", self.task.imbalance, (size,), b)
+
+    def excess(self, held: ShardState, b: Array, change: Array, *scale: Array) -> FloatArray:
+        """[Σ D_i, ⟨S, Δ⟩, Σ ‖x_i‖‖Δ_i‖]: what a change of the residual adds to the gap."""
+        return self._ask(held, "excess", self.task.excess, (3,), b, change, *scale)
+
     def linesearch(
         self, held: ShardState, scale: float, u: Array, v: Array, gamma: float
     ) -> FloatArray:

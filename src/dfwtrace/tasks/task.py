@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
-from dfwtrace.data.shards import ROWS_IN_BLOCK, Examined, Shard, slice_rows
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Examined, RowBlock, Shard, slice_rows
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
-from dfwtrace.losses import UNWEIGHTED, Loss
+from dfwtrace.losses import UNWEIGHTED, Loss, inner_product
 from dfwtrace.tasks.planning import Plan, Workload
 from dfwtrace.validation import describe, require_finite
 
@@ -32,6 +32,15 @@ class Centre(NamedTuple):
     def intercept(self, W: LowRankMatrix) -> FloatArray:
         """b with which the scores of x are y: b = y - xᵀW."""
         return np.asarray(self.y - ((self.x @ W.U) * W.s) @ W.V.T)
+
+
+class Columns(NamedTuple):
+    """What is known of the columns of scores."""
+
+    weight: float  # of all rows
+    slope: FloatArray  # ∂F/∂b
+    curvature: FloatArray  # ∂²F/∂b², on the diagonal
+    relative: FloatArray  # the same over its largest possible value; 1 where nothing is known
 
 
 class Summary(NamedTuple):
@@ -180,6 +189,7 @@ class Task(Generic[State]):
 
     smoothness: float = 1.0  # largest curvature of a row's loss in its scores
     weighted: bool = False  # whether the first column of y is the weight of each row
+    nonnegative: bool = False  # whether F ≥ 0
 
     @property
     def identity(self) -> object:
@@ -239,6 +249,7 @@ class Representation(Task[State]):
     def __init__(self, loss: Loss, weighted: bool = False) -> None:
         self.loss_on_scores, self.weighted = loss, weighted
         self.quadratic, self.smoothness = loss.quadratic, loss.smoothness
+        self.nonnegative = loss.nonnegative
 
     @property
     def identity(self) -> object:
@@ -324,6 +335,35 @@ class Representation(Task[State]):
         curvature = self.loss_on_scores.column_curvature(R, y, weights)
         weight = weights.sum(dtype=np.float64) if weights.size else R.shape[0]
         return np.concatenate([[weight], R.sum(axis=0, dtype=np.float64), curvature])
+
+    def scores(self, state: Any) -> Iterator[tuple[RowBlock, Array]]:
+        """The scores XW of one block of rows after the other; the next may take their memory."""
+        raise NotImplementedError
+
+    def imbalance(self, state: Any, b: FloatArray) -> FloatArray:
+        """What `Loss.correction` takes, at the scores plus b, in float64 whatever they are in."""
+        loss = self.loss_on_scores
+        total: FloatArray = np.zeros(loss.imbalance_size(b.size))
+        for block, S in self.scores(state):
+            total += loss.imbalance(S + b, *self._of_rows(state, block))
+        return total
+
+    def excess(
+        self, state: Any, b: FloatArray, change: FloatArray, scale: FloatArray | None = None
+    ) -> FloatArray:
+        """[Σ D_i, ⟨S, Δ⟩, Σ ‖x_i‖‖Δ_i‖] of a change Δ of the residual; see docs/certificate.md."""
+        total: FloatArray = np.zeros(3)
+        for block, S in self.scores(state):
+            costs, delta = self.loss_on_scores.excess(S + b, *self._of_rows(state, block), change)
+            inner = inner_product(S.astype(np.float64, copy=False), delta)
+            lengths = block.lengths(scale) @ np.linalg.norm(delta, axis=1)
+            total += [costs.sum(), inner, lengths]
+        return total
+
+    def _of_rows(self, state: Any, block: RowBlock) -> tuple[Array, FloatArray]:
+        """Their targets, and their weights in float64."""
+        y, weights = state.y[block.rows], state.weights[block.rows]
+        return y, weights.astype(np.float64) if weights.size else np.ones(len(y))
 
 
 def join_weights(weights: Array, y: Array) -> FloatArray:

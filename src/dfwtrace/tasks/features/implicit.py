@@ -111,6 +111,10 @@ class ImplicitTask(Representation[ScoresState]):
                 state.columns += self.columns_of(R, y, weights)
         return np.concatenate([[state.value, state.inner], state.columns])
 
+    def scores(self, state: ScoresState) -> Iterator[tuple[RowBlock, Array]]:
+        for block in state.pieces:
+            yield block, state.S[block.rows]
+
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
         # S ← (1-γ) S + γ·scale·(X u) vᵀ
         q = ((gamma * atom.scale) * state.image(atom.u)).astype(state.S.dtype)
@@ -251,7 +255,7 @@ class FactoredTask(Representation[FactoredState]):
         image = self._image(state, atom)
         q = (atom.scale * image.u).astype(state.X.dtype)
         slope, curvature, b = 0.0, 0.0, state.b.astype(state.X.dtype)
-        for block, S in self._blocks(state):
+        for block, S in self.scores(state):
             y, weights, rows = state.y[block.rows], state.weights[block.rows], q[block.rows]
             first, second = self.loss_on_scores.along(S, y, gamma, rows, image.v, weights, b)
             slope, curvature = slope + first, curvature + second
@@ -271,7 +275,7 @@ class FactoredTask(Representation[FactoredState]):
         """The atom as seen in the scores: scale · (Xu) vᵀ."""
         return RankOne(atom.scale, state.X.times(atom.u), atom.v.astype(state.X.dtype))
 
-    def _blocks(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
+    def scores(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
         """One block of rows after the other, with its scores, in memory that the next one takes."""
         left, right = state.scores.U, state.scores.V.T
         values, scratch = state.scores.s.astype(state.X.dtype), _scratch(state)
@@ -284,7 +288,7 @@ class FactoredTask(Representation[FactoredState]):
         b, scratch = state.b.astype(state.X.dtype), _scratch(state)
         still, across = (np.zeros(size, scratch.dtype) for size in scratch.shape)
         value = inner = 0.0
-        for block, S in self._blocks(state):
+        for block, S in self.scores(state):
             n, y, weights = S.shape[0], state.y[block.rows], state.weights[block.rows]
             loss, product = self.loss_on_scores.advance(
                 S, y, 1.0, still[:n], across, scratch[:n], across, np.empty(n, S.dtype), weights, b
