@@ -224,3 +224,36 @@ def gram_advance(
     for i in range(d):
         for j in range(m):
             G[i, j] = decay * G[i, j] + p[i] * v[j] - share * B[i, j]
+
+
+@_compiled
+def add_transposed(indptr: Array, indices: Array, data: Array, T: Array, total: FloatArray) -> None:
+    """total += XᵀT in float64 for the rows of X, in CSR form; only what X has stored is touched."""
+    # Unsigned: signed indices are tested for being negative, as they may be in Python.
+    for i in range(indptr.size - 1):
+        row = T[i]
+        for p in range(np.uintp(indptr[i]), np.uintp(indptr[i + 1])):
+            x, sums = np.float64(data[p]), total[np.uintp(indices[p])]
+            for j in range(row.size):
+                sums[j] += x * np.float64(row[j])
+
+
+@_compiled
+def add_transposed_vector(
+    indptr: Array, indices: Array, data: Array, t: Array, total: FloatArray
+) -> None:
+    """total += Xᵀt, the same for a vector, for which a loop over columns takes too long."""
+    for i in range(indptr.size - 1):
+        t_i = np.float64(t[i])
+        for p in range(np.uintp(indptr[i]), np.uintp(indptr[i + 1])):
+            total[np.uintp(indices[p])] += np.float64(data[p]) * t_i
+
+
+@_compiled
+def sparse_times(indptr: Array, indices: Array, data: Array, u: Array, product: Array) -> None:
+    """Product ← X u for the rows of X, in CSR form; u is read where X has stored something."""
+    for i in range(indptr.size - 1):
+        total = np.float64(0.0)
+        for p in range(np.uintp(indptr[i]), np.uintp(indptr[i + 1])):
+            total += np.float64(data[p]) * np.float64(u[np.uintp(indices[p])])
+        product[i] = total

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
-from dfwtrace.data.shards import ROWS_IN_BLOCK, Examined, Shard, slice_rows
+from dfwtrace.data.shards import ROWS_IN_BLOCK, Examined, RowBlocks, Shard, slice_rows
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.losses import UNWEIGHTED, Loss
 from dfwtrace.tasks.planning import Plan, Workload
@@ -240,12 +240,8 @@ class Representation(Task[State]):
 
     def first_moments(self, shard: Shard) -> FloatArray:
         """[Σ x, Σ 1], each row times its weight: the mean to centre X at."""
-        weights, total = self.row_weights(shard), np.zeros(shard.X.shape[1])
-        for start in range(0, shard.n_rows, ROWS_IN_BLOCK):
-            stop = min(start + ROWS_IN_BLOCK, shard.n_rows)
-            block = slice_rows(shard.X, start, stop).T.astype(np.float64, copy=False)
-            total += block @ weights[start:stop]
-        return np.append(total, weights.sum())
+        weights = self.row_weights(shard)
+        return np.append(RowBlocks(shard.X).transpose_times(weights), weights.sum())
 
     def deviations(self, shard: Shard, centre: FloatArray) -> FloatArray:
         """Σ (x - centre)² for each feature, each row times its weight; X stays sparse."""
