@@ -215,6 +215,31 @@ def squared_advance(
     return 0.5 * value, inner
 
 
+@_compiled
+def squared_along(
+    S: Array, Y: Array, move: Move, scratch: Array, weights: Array, b: Array
+) -> tuple[float, float]:
+    """First and second derivative at γ of ½‖S + γD + b - Y‖², where D = q vᵀ - S.
+
+    φ'(γ) = ⟨S + γD + b - Y, D⟩ and φ''(γ) = ‖D‖², each row times its weight, if there are any.
+    """
+    (n, m), (gamma, q, v) = S.shape, move
+    zero, one = S.dtype.type(0), S.dtype.type(1)
+    slope = curvature = 0.0
+    for i in range(n):
+        scores, targets, q_i = S[i], Y[i], q[i]
+        first = second = zero
+        for j in range(m):
+            direction = q_i * v[j] - scores[j]
+            error = S.dtype.type(scores[j] + gamma * direction + b[j] - targets[j])
+            first += direction * error
+            second += direction * direction
+        weight_of_row = np.float64(weights[i] if weights.size else one)
+        slope += weight_of_row * np.float64(first)
+        curvature += weight_of_row * np.float64(second)
+    return slope, curvature
+
+
 @partial(_compiled, fastmath=False)
 def gram_advance(
     G: FloatArray, decay: float, p: FloatArray, v: FloatArray, share: float, B: FloatArray

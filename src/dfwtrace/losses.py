@@ -6,12 +6,12 @@ A new one takes the methods `evaluate` and `check_targets`, and `curvature` for 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from dfwtrace._typing import Array
-from dfwtrace.kernels import softmax_advance, softmax_along, squared_advance
+from dfwtrace.kernels import softmax_advance, softmax_along, squared_advance, squared_along
 from dfwtrace.validation import as_number, check_count
 
 __all__ = ["UNWEIGHTED", "Loss", "MultinomialLoss", "SquaredLoss"]
@@ -75,6 +75,13 @@ class Loss(ABC):
                 f"{'all' if np.all(R == _UNTOUCHED) else 'some'} of it as it was."
             )
 
+    def row_values(self, S: Array, y: Array) -> Array | None:
+        """ℓ of each row, whose sum `evaluate` returns; None if that is not known.
+
+        Not needed; with it, rows that all have weights of their own are evaluated at once.
+        """
+        return None
+
     def curvature(self, S: Array, R: Array, D: Array) -> float:
         """Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, where R is the residual at S. For the line search only."""
         raise NotImplementedError(f"{type(self).__name__} has no `curvature`, so no line search.")
@@ -119,10 +126,7 @@ class Loss(ABC):
             block = slice(start, start + _ROWS_AT_ONCE)
             S[block] = decay * S[block] + np.outer(q[block], v)
             moved = S[block] + b
-            for rows, weight in _of_equal_weight(weights[block]):
-                residual = np.empty_like(moved[rows])
-                value += weight * self.evaluate(moved[rows], y[block][rows], residual)
-                R[block][rows] = weight * residual
+            value += self._evaluate_weighted(moved, y[block], R[block], weights[block])
             inner += inner_product(S[block], R[block])
             product[block] = R[block] @ ahead
         return value, inner
@@ -147,12 +151,31 @@ class Loss(ABC):
             block = slice(start, start + _ROWS_AT_ONCE)
             D = np.outer(q[block], v) - S[block]
             moved = S[block] + S.dtype.type(gamma) * D + b
-            for rows, weight in _of_equal_weight(weights[block]):
-                R = np.empty_like(moved[rows])
-                self.evaluate(moved[rows], y[block][rows], R)
-                slope += weight * inner_product(D[rows], R)
-                curvature += weight * self.curvature(moved[rows], R, D[rows])
+            R, weighted = np.empty_like(moved), D
+            self.evaluate(moved, y[block], R)
+            if weights.size:
+                roots = np.sqrt(weights[block])[:, None]
+                D, weighted = roots * D, weights[block][:, None] * D
+            slope += inner_product(weighted, R)
+            # With √w D for D, every row's DᵀℓʺD is multiplied by its weight w.
+            curvature += self.curvature(moved, R, D)
         return slope, curvature
+
+    def _evaluate_weighted(self, S: Array, y: Array, R: Array, weights: Array) -> float:
+        """Write the residuals times their weights into R and return Σ weight·ℓ."""
+        total = self.evaluate(S, y, R)
+        if not weights.size:
+            return total
+        values, distinct = self.row_values(S, y), np.unique(weights)
+        if values is not None:
+            total = float(weights.astype(np.float64) @ values)
+        elif distinct.size == 1:
+            total *= float(distinct[0])
+        else:  # a sum over rows says nothing of each of them
+            groups = [(weights == weight, float(weight)) for weight in distinct]
+            total = sum(w * self.evaluate(S[i], y[i], np.empty_like(S[i])) for i, w in groups)
+        R *= weights[:, None]
+        return total
 
 
 class SquaredLoss(Loss):
@@ -169,7 +192,7 @@ class SquaredLoss(Loss):
     name = "least squares"
     quadratic = True
     smoothness = 1.0
-    kernel = staticmethod(squared_advance)
+    kernel, along_kernel = staticmethod(squared_advance), staticmethod(squared_along)
 
     def check_targets(self, y: Array) -> tuple[Array, int]:
         targets = y[:, None] if y.ndim == 1 else y
@@ -246,14 +269,6 @@ class MultinomialLoss(Loss):
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)
         return self.advance(S, y, 1.0, rows[0], row, R, row, rows[1])[0]
-
-
-def _of_equal_weight(weights: Array) -> Iterator[tuple[slice | Array, float]]:
-    """Rows that have the same weight, and the weight; all rows and 1 where there are none."""
-    if not weights.size:
-        yield slice(None), 1.0
-    for weight in np.unique(weights):
-        yield np.flatnonzero(weights == weight), float(weight)
 
 
 def inner_product(A: Array, B: Array) -> float:
