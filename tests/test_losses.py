@@ -335,6 +335,26 @@ def test_weights_of_one_and_no_b_change_nothing(loss: Loss, dtype: Any) -> None:
         np.testing.assert_allclose(weighted, plain, rtol=8 * eps(dtype), atol=8 * eps(dtype))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("m", [1, 5, 2500])
+def test_sums_of_columns_are_those_of_the_residual_and_of_the_curvature(
+    dtype: Any, weighted: bool, m: int
+) -> None:
+    S, y, q, v, weights, b = weighted_case(40, m, 3.0, 0, dtype)
+    weights = weights if weighted else UNWEIGHTED
+    loss, R, start = MultinomialLoss(max(m, 2)), np.empty_like(S), np.arange(float(m))
+    loss.advance(S, y, 1.0, 0.0 * q, v, R, v, q.copy(), weights, b)
+    sums, curvature = start.copy(), start.copy()
+    loss.add_columns(R, y, weights, sums, curvature)
+    p, w = softmax(S.astype(np.float64) + b, axis=1), weights if weighted else np.ones(40)
+    rtol = 1e-4 if dtype is np.float32 else 1e-10
+    residual = p - np.eye(m)[y]
+    np.testing.assert_allclose(sums, start + w @ residual, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(curvature, start + w @ (p * (1.0 - p)), rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(loss.column_curvature(R, y, weights), curvature - start, atol=rtol)
+
+
 # Compiled loops where Numba may keep no machine code
 
 WITHOUT_CACHE = """

@@ -185,6 +185,32 @@ def softmax_along(
     return slope, curvature
 
 
+_COLUMNS_AT_ONCE = 1024  # whose sums stay in the nearest cache while all rows are read
+
+
+@_compiled
+def softmax_columns(
+    R: Array, y: Array, inverse: Array, sums: FloatArray, curvature: FloatArray
+) -> None:
+    """sums += Rᵀ1 and curvature += Σ_i weight_i·p_i(1 - p_i), where R_i = weight_i·(p_i - onehot).
+
+    `inverse` holds one over each weight, and 0 for 0; without any, all weights are 1.
+    """
+    # weight·p(1 - p) = |r| - r²/weight, also of the label's column, which alone has r < 0.
+    (n, m), one = R.shape, R.dtype.type(1)
+    for start in range(0, m, _COLUMNS_AT_ONCE):
+        stop = min(start + _COLUMNS_AT_ONCE, m)
+        sums_here, curvature_here = sums[start:stop], curvature[start:stop]
+        for i in range(n):
+            residual, inverse_i = R[i, start:stop], inverse[i] if inverse.size else one
+            for j in range(stop - start):
+                r = residual[j]
+                sums_here[j] += np.float64(r)
+                curvature_here[j] += np.float64(r - inverse_i * r * r)
+    for i in range(n):
+        curvature[y[i]] -= 2.0 * np.float64(R[i, y[i]])
+
+
 @_compiled
 def squared_advance(
     S: Array, Y: Array, move: Move, R: Array, ahead: Array, product: Array, weights: Array, b: Array

@@ -10,8 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dfwtrace._typing import Array
-from dfwtrace.kernels import softmax_advance, softmax_along, squared_advance, squared_along
+from dfwtrace._typing import Array, FloatArray
+from dfwtrace.kernels import (
+    softmax_advance,
+    softmax_along,
+    softmax_columns,
+    squared_advance,
+    squared_along,
+)
 from dfwtrace.validation import as_number, check_count
 
 __all__ = ["UNWEIGHTED", "Loss", "MultinomialLoss", "SquaredLoss"]
@@ -93,6 +99,13 @@ class Loss(ABC):
         """
         total = float(weights.sum(dtype=np.float64)) if weights.size else float(R.shape[0])
         return np.full(R.shape[1], self.smoothness * total)
+
+    def add_columns(
+        self, R: Array, y: Array, weights: Array, sums: FloatArray, curvature: FloatArray
+    ) -> None:
+        """Add Rᵀ1 to `sums`, and `column_curvature` to the other."""
+        sums += R.sum(axis=0, dtype=np.float64)
+        curvature += self.column_curvature(R, y, weights)
 
     @property
     def searchable(self) -> bool:
@@ -257,14 +270,15 @@ class MultinomialLoss(Loss):
             )
 
     def column_curvature(self, R: Array, y: Array, weights: Array = UNWEIGHTED) -> Array:
-        # |r|(1 - |r|) = p(1 - p), where r = p or, of the label's column, p - 1: only that is
-        # negative, so |r| = r but for the labels.
-        labels = R[np.arange(len(y)), y]
-        sizes = R.sum(axis=0, dtype=np.float64) - 2.0 * np.bincount(y, labels, R.shape[1])
-        if weights.size:
-            inverse = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
-            return np.asarray(sizes - np.einsum("ij,ij,i->j", R, R, inverse), np.float64)
-        return np.asarray(sizes - np.einsum("ij,ij->j", R, R), np.float64)
+        sums, curvature = np.zeros((2, R.shape[1]))
+        self.add_columns(R, y, weights, sums, curvature)
+        return curvature
+
+    def add_columns(
+        self, R: Array, y: Array, weights: Array, sums: FloatArray, curvature: FloatArray
+    ) -> None:
+        inverse = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
+        softmax_columns(R, y, inverse.astype(R.dtype, copy=False), sums, curvature)
 
     def evaluate(self, S: Array, y: Array, R: Array) -> float:
         rows, row = np.zeros((2, S.shape[0]), S.dtype), np.zeros(S.shape[1], S.dtype)

@@ -141,7 +141,7 @@ class Task(Generic[State]):
         """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] in one pass, for the W the state was built from.
 
         None if that takes no less than the single calls. What a task made of a loss on scores knows
-        of the columns of scores may follow: see `Representation.columns_of`.
+        of the columns of scores may follow: see `Representation.add_columns`.
         """
         return None
 
@@ -299,11 +299,13 @@ class Representation(Task[State]):
             return np.zeros(n_classes)
         return np.bincount(y, self.row_weights(shard), n_classes)
 
-    def columns_of(self, R: Array, y: Array, weights: Array) -> FloatArray:
-        """[Σ weights, Rᵀ1, c] of some rows: the gradient in the intercept, and its curvature."""
-        curvature = self.loss_on_scores.column_curvature(R, y, weights)
-        weight = weights.sum(dtype=np.float64) if weights.size else R.shape[0]
-        return np.concatenate([[weight], R.sum(axis=0, dtype=np.float64), curvature])
+    def add_columns(self, total: FloatArray, R: Array, y: Array, weights: Array) -> None:
+        """Add [Σ weights, Rᵀ1, c] of some rows: the gradient in the intercept, and its curvature.
+
+        In place: there may be as many columns of scores as rows, or more.
+        """
+        total[0] += weights.sum(dtype=np.float64) if weights.size else R.shape[0]
+        self.loss_on_scores.add_columns(R, y, weights, *np.split(total[1:], 2))
 
 
 def join_weights(weights: Array, y: Array) -> FloatArray:

@@ -18,8 +18,9 @@ from dfwtrace.tasks.task import Representation, Task
 
 # Bytes of scores that are made at once from dense features: they and the residual stay in cache.
 _PIECE_BYTES = 2 << 20
-# Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
-_BLOCK_BYTES = 4 << 20
+# Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache; but so many
+# rows at least, as factors of W with as many columns as a row of scores are read for each block.
+_BLOCK_BYTES, _BLOCK_ROWS = 4 << 20, 32
 
 
 @dataclass
@@ -40,7 +41,7 @@ class ScoresState:
     inner: float = 0.0
     grad: FloatArray | None = None  # in the form `dense`, once it was asked for
     tangent: FloatArray | None = None  # as the task's `tangent` returns it, until the first update
-    columns: FloatArray | None = None  # as `columns_of` returns it, once it was asked for
+    columns: FloatArray | None = None  # [Σ weights, Rᵀ1, c], once it was asked for
     _image: tuple[Array, Array] | None = None
 
     def image(self, u: Array) -> Array:
@@ -94,7 +95,7 @@ class ImplicitTask(Representation[ScoresState]):
             block.add_transposed(T, products)
             sums += T.sum(axis=0, dtype=np.float64)
             transposed += R.T @ XU
-            s.columns += self.columns_of(R, s.y[block.rows], s.weights[block.rows])
+            self.add_columns(s.columns, R, s.y[block.rows], s.weights[block.rows])
         s.pieces.centre_transposed(products, sums)
         s.value, s.inner = (float(value) for value in values)
         tangent.flags.writeable = False  # replied as it is
@@ -111,7 +112,7 @@ class ImplicitTask(Representation[ScoresState]):
             state.columns = np.zeros(1 + 2 * state.S.shape[1])
             for block in state.X:
                 R, y, weights = (each[block.rows] for each in (state.R, state.y, state.weights))
-                state.columns += self.columns_of(R, y, weights)
+                self.add_columns(state.columns, R, y, weights)
         return np.concatenate([[state.value, state.inner], state.columns])
 
     def update(self, state: ScoresState, atom: RankOne, gamma: float) -> ScoresState:
@@ -195,7 +196,10 @@ class FactoredState:
     weights: Array
     scores: LowRankMatrix
     b: FloatArray  # the intercept, which is added to every row of scores
+    ahead: Array  # what R is multiplied by in every pass, at no cost
+    expected: Array  # `ahead` from the next update on
     known: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once computed
+    product: Array | None = None  # R times `ahead`, likewise
 
 
 class FactoredTask(Representation[FactoredState]):
@@ -210,33 +214,40 @@ class FactoredTask(Representation[FactoredState]):
         scale: Array | None = None,
     ) -> FactoredState:
         m = W.shape[1]
-        rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
+        rows = max(_BLOCK_ROWS, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
         features, centre = centred_if_far(shard.X, centre, scale)
         X = RowBlocks(features, rows, centre)
         scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
         y, weights = self.targets_and_weights(shard)
-        return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
+        b, nothing = np.zeros(m) if b is None else b, np.zeros(m, X.dtype)
+        return FactoredState(X, y, weights, scores, b, nothing, nothing)
 
     def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
-        state.scores, state.known = state.scores.toward(self._image(state, atom), gamma), None
+        state.scores = state.scores.toward(self._image(state, atom), gamma)
+        state.ahead, state.known, state.product = state.expected, None, None
         return state
 
     def shift(self, state: FactoredState, b: Array) -> FactoredState:
-        state.b, state.known = b, None
+        state.b, state.known, state.product = b, None, None
+        return state
+
+    def expect(self, state: FactoredState, v: Array) -> FactoredState:
+        state.expected = v.astype(state.X.dtype)
         return state
 
     def balance(self, state: FactoredState) -> FloatArray:
         columns = np.zeros(1 + 2 * state.scores.shape[1])
         for block, R in self._evaluated(state):
-            columns += self._columns_of(state, block, R)
+            self.add_columns(columns, R, state.y[block.rows], state.weights[block.rows])
         return np.concatenate([self._values(state), columns])
-
-    def _columns_of(self, state: FactoredState, block: RowBlock, R: Array) -> FloatArray:
-        return self.columns_of(R, state.y[block.rows], state.weights[block.rows])
 
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:
         V = V.astype(state.X.dtype)
-        products = np.empty((state.X.shape[0], *V.shape[1:]), state.X.dtype)
+        if V.ndim == 1:
+            if not np.array_equal(V, state.ahead):
+                state.ahead, state.product = V, None
+            return state.X.transpose_times(self._product(state))
+        products = np.empty((state.X.shape[0], V.shape[1]), state.X.dtype)
         for block, R in self._evaluated(state):
             products[block.rows] = R @ V
         return state.X.transpose_times(products)
@@ -258,7 +269,7 @@ class FactoredTask(Representation[FactoredState]):
             block.add_transposed(T, products)
             sums += T.sum(axis=0, dtype=np.float64)
             transposed += R.T @ images[block.rows]
-            columns += self._columns_of(state, block, R)
+            self.add_columns(columns, R, state.y[block.rows], state.weights[block.rows])
         state.X.centre_transposed(products, sums)
         values[:] = self._values(state)
         return tangent
@@ -301,18 +312,27 @@ class FactoredTask(Representation[FactoredState]):
             yield block, np.matmul(rows * values, right, out=scratch[: rows.shape[0]])
 
     def _evaluated(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
-        """The same with the residuals; after the last block, Σ ℓ and ⟨S, R⟩ are `known`."""
+        """The same with the residuals; after the last block, the state knows their sums."""
         b, scratch = state.b.astype(state.X.dtype), _scratch(state)
         still, across = (np.zeros(size, scratch.dtype) for size in scratch.shape)
+        ahead, products = state.ahead, np.empty(state.X.shape[0], scratch.dtype)
         value = inner = 0.0
         for block, S in self._blocks(state):
             n, y, weights = S.shape[0], state.y[block.rows], state.weights[block.rows]
-            loss, product = self.loss_on_scores.advance(
-                S, y, 1.0, still[:n], across, scratch[:n], across, np.empty(n, S.dtype), weights, b
+            R, product = scratch[:n], products[block.rows]
+            loss, along = self.loss_on_scores.advance(
+                S, y, 1.0, still[:n], across, R, ahead, product, weights, b
             )
-            value, inner = value + loss, inner + product
-            yield block, scratch[:n]
-        state.known = (value, inner)
+            value, inner = value + loss, inner + along
+            yield block, R
+        state.known, state.product = (value, inner), products
+
+    def _product(self, state: FactoredState) -> Array:
+        if state.product is None:
+            for _ in self._evaluated(state):
+                pass
+        assert state.product is not None  # by the pass
+        return state.product
 
     def _values(self, state: FactoredState) -> tuple[float, float]:
         if state.known is None:
