@@ -200,6 +200,7 @@ class FactoredState:
     expected: Array  # `ahead` from the next update on
     known: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once computed
     product: Array | None = None  # R times `ahead`, likewise
+    image: tuple[Array, Array] | None = None  # the last u and X u
 
 
 class FactoredTask(Representation[FactoredState]):
@@ -253,7 +254,7 @@ class FactoredTask(Representation[FactoredState]):
         return state.X.transpose_times(products)
 
     def rmatvec(self, state: FactoredState, U: Array) -> FloatArray:
-        images = state.X.times(U)
+        images = self._times(state, U) if U.ndim == 1 else state.X.times(U)
         total = np.zeros((state.scores.shape[1], *U.shape[1:]))
         for block, R in self._evaluated(state):
             total += R.T @ images[block.rows]
@@ -301,7 +302,13 @@ class FactoredTask(Representation[FactoredState]):
 
     def _image(self, state: FactoredState, atom: RankOne) -> RankOne:
         """The atom as seen in the scores: scale · (Xu) vᵀ."""
-        return RankOne(atom.scale, state.X.times(atom.u), atom.v.astype(state.X.dtype))
+        return RankOne(atom.scale, self._times(state, atom.u), atom.v.astype(state.X.dtype))
+
+    def _times(self, state: FactoredState, u: Array) -> Array:
+        """X u, kept: the oracle's last u is the direction of the step that follows."""
+        if state.image is None or not np.array_equal(state.image[0], u):
+            state.image = (u.copy(), state.X.times(u))
+        return state.image[1]
 
     def _blocks(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
         """One block of rows after the other, with its scores, in memory that the next one takes."""
