@@ -36,10 +36,13 @@ from dfwtrace.solvers.factors import (
 )
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.solvers.metric import Metric, Model, metric_of
+from dfwtrace.solvers.projection import View
 from dfwtrace.solvers.problem import Iterate, Problem, Start
 from dfwtrace.tasks.task import Columns
 
-_PROBES, _FIRST_PROBES, _MOST_PROBES = 8, 16, 64
+_PROBES, _FIRST_PROBES = 8, 16
+_GROWTH = 4  # of the first probes, as long as all of them are worth a column
+_MOST_PROBES = 256  # and as long as W's columns leave room: at most half of the smaller side
 # A step must lower F by the first share of what its slope promises (Armijo's rule); one that adds
 # columns, whose slope is not as certain, by the second.
 _ENOUGH, _ENOUGH_NEW = 1e-4, 0.1
@@ -49,7 +52,7 @@ _TRIM = 0.002  # share of what a step promises by which columns that are dropped
 _PATIENCE = 40  # epochs within F's rounding error, if the gap does not fall either
 _TRIES = 30  # of adding columns, each with less of them
 _SEARCHES = 6  # evaluations on the way to Frank-Wolfe's atom
-ALT, MAXP = 1, 64
+_STEEPEST = 1e3  # a projection gives up when L would have to grow by this factor
 _FLATTEST = 1e-12  # the least curvature of a new column, over the largest
 
 
@@ -62,7 +65,7 @@ class Descent:
         self._width = 0 if problem.intercept is None else problem.shape[1]
         self._lbfgs = LBFGS()
         self._gamma = 0.0
-        self._count, self._wide = _PROBES, False
+        self._count, self._widened = _PROBES, False  # probes; whether the last step added columns
         self._scale = 1.0  # curvatures over the metric's
         self._curvature = 0.0  # C: F's along the way to Frank-Wolfe's atom, the largest seen
         self._last_gap, self._without_progress = np.inf, 0
@@ -74,6 +77,7 @@ class Descent:
         metric = metric_of(problem)
         self._known = metric is not None
         self._metric = metric or Metric(np.ones(problem.shape[0]))
+        self._lipschitz = float(self._metric.values.max()) or 1.0
         b = np.zeros(0) if problem.intercept is None else problem.intercept.b
         probes = random_probes(problem.shape, _PROBES if start.W.rank else _FIRST_PROBES, self._rng)
         self._accept(self._evaluate(factors_of(start.W, problem.radius, b), probes), 0.0)
@@ -96,8 +100,8 @@ class Descent:
         if before.W.rank == 0:
             moved = self._begin()
         else:
-            wide = self._lacks and not (ALT and self._wide)
-            moved = (wide and self._widen()) or self._descend() or self._widen()
+            widen = self._lacks and not self._widened  # new columns are to be corrected first
+            moved = (widen and self._widen()) or self._descend() or self._widen()
         gain = before.objective - self._point.objective
         if gain >= self._promise(before, seen):
             return moved
@@ -143,7 +147,6 @@ class Descent:
         gap = max(self._gap, 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap
-        self._count = min(2 * self._count, MAXP) if self._lacks else max(_PROBES, self._count // 2)
         self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
 
     def _return(self) -> None:
@@ -217,7 +220,11 @@ class Descent:
 
     def _begin(self) -> bool:
         """The first columns, from the leading singular pairs of the gradient at W = 0."""
-        count, most = _FIRST_PROBES, min(*self._problem.shape, _MOST_PROBES)
+        smaller = min(self._problem.shape)
+        count, most = (
+            _FIRST_PROBES,
+            min(smaller, max(_MOST_PROBES // 4, min(_MOST_PROBES, smaller // 2))),
+        )
         x = self._point.x
         while True:
             self._point = self._evaluate(x, self._next_probes(x, count))
@@ -225,7 +232,7 @@ class Descent:
             amounts = self._amounts(pairs)
             if pairs.s[0] == 0.0 or amounts[-1] == 0.0 or count >= most:
                 break
-            count = most
+            count = min(_GROWTH * count, most)
             self._point = self._evaluate(x, self._next_probes(x, count))
         self._seen = look(self._point)
         if pairs.s[0] == 0.0:
@@ -319,7 +326,7 @@ class Descent:
             if rise <= _ENOUGH_NEW * gamma * slope + self._noise:
                 self._remember_wider(amounts.size)
                 self._accept(tried, gamma)
-                self._wide = True
+                self._widened = True
                 return True
             share = shorter(slope * gamma, rise)
             gamma *= share
@@ -344,11 +351,57 @@ class Descent:
             direction = None if exact else self._lbfgs.direction(point.gradient, model.divide)
             if direction is None:
                 direction = -(model.newton if exact else model.divide)(point.gradient)
+            # Of a quadratic, the whole step gains half of what its slope promises.
+            promised = -0.5 * float(direction @ point.gradient)
+            if exact and self._metric.basis is None and self._project(promised):
+                return True
             if self._search(direction):
                 return True
             if not self._lbfgs.pairs:
                 return False
             self._lbfgs = LBFGS()
+
+    def _project(self, other: float) -> bool:
+        """The projection of W - G/L within the span of the factors and probes of one side.
+
+        If it promises more than `other`: it finds new directions and cuts off others at once, but
+        only where F is curved about as much in all directions is it a long step.
+        """
+        point, radius = self._point, self._problem.radius
+        (A, B, _, _), (Q, P), (images, back) = point.parts, point.probes, point.images
+        q = point.q(radius)
+        sides = [
+            View.of(np.hstack([B, P]), B, A / q, np.hstack([point.products, images])),
+            View.of(np.hstack([A, Q]), A, B / q, np.hstack([point.transposed, back])),
+        ]
+        first = self._lipschitz
+        while self._lipschitz <= _STEEPEST * first:
+            L = self._lipschitz
+            steps = [view.step(L, radius) for view in sides]
+            promises = [-step.slope - 0.5 * L * step.squared for step in steps]
+            side = int(promises[1] > promises[0])
+            step = steps[side]
+            if not promises[side] > max(other, self._noise):
+                self._lipschitz = first
+                return False
+            self._count = _PROBES + step.W.rank  # as a subspace iteration for all of W
+            x = factors_of(
+                step.W if side == 0 else LowRankMatrix(step.W.V, step.W.s, step.W.U),
+                radius,
+                point.parts.b,
+            )
+            tried = self._evaluate(x, self._next_probes(x))
+            rise = tried.objective - point.objective
+            curvature = 2.0 * (rise - step.slope) / step.squared
+            if rise <= -_ENOUGH_NEW * promises[side] + self._noise:
+                self._lipschitz = max(1.1 * curvature, 0.3 * L)
+                self._lbfgs = LBFGS()
+                self._accept(tried, 1.0 / L)
+                self._widened = True
+                return True
+            self._lipschitz = max(2.0 * L, min(curvature, 100.0 * L))
+        self._lipschitz = first
+        return False
 
     def _search(self, direction: FloatArray) -> bool:
         """To the first point on the way, from the whole step down, where F is low enough."""
@@ -366,7 +419,8 @@ class Descent:
                     self._lbfgs = self._lbfgs.map(change)
                 self._lbfgs.remember(x - change(point.x), tried.gradient - change(point.gradient))
                 self._accept(tried, t)
-                self._wide = False
+                self._widened = False
+                self._count = max(_PROBES, self._count // 2)
                 return True
             t *= shorter(slope * t, rise)
         return False
