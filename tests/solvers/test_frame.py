@@ -132,7 +132,7 @@ def watched(name: str, X: Array, y: Array, radius: float, moves: bool, descent: 
     at_zero = at(*here())[0]
     found = list(epochs())
     (W, b), lipschitz = here(), curved * float(np.linalg.norm(X, 2)) ** 2
-    F, G, g = at(W, b)
+    F, G, _ = at(W, b)
     lowest = F - float(np.vdot(W, G) + radius * np.linalg.norm(G, 2))
     # The ball is 2μ wide; and b moves by g over its largest curvature, where ‖g‖² over twice that
     # is no more than F can fall.
