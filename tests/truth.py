@@ -166,7 +166,7 @@ def projected_gradient(
         there, there_b = W + share * (W - last), b + share * (b - last_b)
         if k % 10 == 0:
             best = best_intercept(name, X, y, W) if intercept else 0.0
-            F, G, _ = value_and_gradients(name, X, y, W, best)
+            _, G, _ = value_and_gradients(name, X, y, W, best)
             gap = float(np.vdot(W, G) + radius * np.linalg.norm(G, 2))
             if gap <= target:
                 return W, best - centre @ W, gap
