@@ -19,6 +19,7 @@ from dfwtrace.solvers.factors import (
     factors_of,
     join,
     matrix_of,
+    refactored,
     rejoined,
     scale_of,
     split,
@@ -229,3 +230,26 @@ def test_more_columns_are_zero_in_a_vector(width: int) -> None:
     np.testing.assert_array_equal(more.B[:, :2], parts.B)
     assert not more.A[:, 2:].any()
     assert not more.B[:, 2:].any()
+
+
+@pytest.mark.parametrize("shape", [(D, M), (M, D)])
+@pytest.mark.parametrize("rank", [2, M])
+def test_a_product_has_as_few_columns_as_it_needs(shape: tuple[int, int], rank: int) -> None:
+    """Near those that there were, and no longer than all of them."""
+    rng = np.random.default_rng(5)
+    near_A, near_B = (rng.standard_normal((size, rank)) for size in shape)
+    U, s, Vt = np.linalg.svd(near_A @ near_B.T)
+    turn = np.linalg.qr(rng.standard_normal((rank, rank))).Q
+    near_A, near_B = (
+        factor[:, :rank] * np.sqrt(s[:rank]) @ turn for factor in (U, Vt.T)
+    )  # balanced
+    small = 1e-6 * rng.standard_normal((2, rank))
+    A = np.column_stack([near_A, near_A @ small[0]])
+    B = np.column_stack([near_B, near_B @ small[1]])
+    found_A, found_B, _, _ = refactored(A, B, near_A, near_B)
+    assert found_A.shape == near_A.shape
+    np.testing.assert_allclose(found_A @ found_B.T, A @ B.T, atol=1e-13)
+    np.testing.assert_allclose(found_A, near_A, atol=1e-4)
+    np.testing.assert_allclose(found_B, near_B, atol=1e-4)
+    lengths = [np.sum(one**2) + np.sum(other**2) for one, other in ((found_A, found_B), (A, B))]
+    assert lengths[0] <= lengths[1] + 1e-12

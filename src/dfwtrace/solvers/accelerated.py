@@ -29,6 +29,7 @@ from dfwtrace.solvers.factors import (
     evaluate,
     factors_of,
     join,
+    refactored,
     rejoined,
     split,
     widened,
@@ -193,7 +194,8 @@ class Descent:
         tried, gamma = best
         # What is known of F's curvature still holds, unless the epoch has other columns by now.
         if gamma < 1.0 and self._point.x.size == before.x.size:
-            self._remember_wider(1)
+            if tried.x.size > before.x.size:
+                self._remember_wider(1)
         else:
             self._lbfgs = LBFGS()
         self._accept(tried, gamma)
@@ -205,8 +207,12 @@ class Descent:
         kept, added = np.sqrt(1.0 - gamma), np.sqrt(gamma * radius * before.q(radius))
         if self._width:
             b = b - gamma * before.columns.slope / self._steepest_b(before)
-        A = np.column_stack([kept * A, -added * seen.u])
-        x = join(A, np.column_stack([kept * B, added * seen.v]), kept * z, b)
+        wide_A = np.column_stack([kept * A, -added * seen.u])
+        wide_B = np.column_stack([kept * B, added * seen.v])
+        x = join(wide_A, wide_B, kept * z, b)
+        if A.shape[1] == min(self._problem.shape):  # W's rank cannot be higher
+            A, B, _, _ = refactored(wide_A, wide_B, A, B)
+            x = with_slack(join(A, B, kept * z, b), x, self._width)
         return self._evaluate(x, self._next_probes(x))
 
     # The first columns, and more of them
