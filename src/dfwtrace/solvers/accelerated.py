@@ -74,7 +74,10 @@ class Descent:
         self._known = metric is not None
         self._metric = metric or Metric(np.ones(problem.shape[0]))
         b = np.zeros(0) if problem.intercept is None else problem.intercept.b
-        probes = random_probes(problem.shape, _PROBES if start.W.rank else _FIRST_PROBES, self._rng)
+        # No more than there is room for beside W's factors.
+        rank = start.W.rank
+        count = min(_PROBES if rank else _FIRST_PROBES, min(problem.shape) - rank)
+        probes = random_probes(problem.shape, max(count, 0), self._rng)
         self._accept(self._evaluate(factors_of(start.W, problem.radius, b), probes), 0.0)
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
@@ -248,6 +251,8 @@ class Descent:
 
     def _amounts(self, pairs: Pairs) -> FloatArray:
         """How much of each pair is to be added: (σ - θ)₊ over the curvature, as far as it fits."""
+        if pairs.s[0] == 0.0:
+            return np.zeros_like(pairs.s)
         # With θ ≥ λ, so that each is worth what other columns lose.
         least, radius = self._multiplier, self._problem.radius
         curved = self._along(pairs.U, pairs.V, self._point.columns)
