@@ -156,7 +156,7 @@ def projected_gradient(
     there, there_b, momentum = W, b, 1.0
     target = tol * value_and_gradient(name, X, y, W)[0]
     for k in range(20_000):
-        F, G, g = value_and_gradients(name, X, y, there, there_b)
+        _, G, g = value_and_gradients(name, X, y, there, there_b)
         last, last_b = W, b
         W, b = quickly_projected(there - step * G, radius), there_b - step_b * g
         uphill = np.vdot(there - W, W - last) + (there_b - b) @ (b - last_b) > 0.0
