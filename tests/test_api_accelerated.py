@@ -212,7 +212,8 @@ def test_a_start_away_from_zero_where_zero_is_optimal(form: str, radius: float) 
     eye = np.eye(6)
     case = Case("least squares", eye, np.zeros((6, 6)), radius, 0.0, 0.0)
     result = solve(case, representation=form, start=dt.LowRankMatrix(eye, np.ones(6), eye))
-    assert result.status == "optimal"
+    # F(0) = 0, which a tolerance is relative to: only what is zero exactly is within it.
+    assert result.status in {"optimal", "stalled"}
     assert result.objective <= 1e-20
     assert result.gap <= 1e-8
 

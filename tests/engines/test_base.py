@@ -315,7 +315,10 @@ def test_the_account_can_be_reset_for_another_run() -> None:
 def test_an_accelerated_epoch_sends_factors_and_products_only(
     task: str, form: str, data: dict[str, Any]
 ) -> None:
-    """N(d+m)(2r) numbers and a few in the two rounds of an evaluation; all are told."""
+    """N(d+m)(2r) numbers and 3 + 2m in the two rounds of an evaluation; all are told.
+
+    Here r counts the probes beside W's factors.
+    """
     result = dt.solve(
         TASKS[task],
         *data[task],
@@ -332,7 +335,7 @@ def test_an_accelerated_epoch_sends_factors_and_products_only(
     for k in evaluations:
         sent, back = rounds[k - 1]["numbers_sent"], rounds[k]["numbers_sent"]
         assert rounds[k - 1]["method"] == "stats"
-        rank, rest = divmod(back - 2 * N, N * size)
+        rank, rest = divmod(back - N * (3 + 2 * WIDTHS[task]), N * size)
         assert rest == 0
         assert 1 <= rank <= 2 * WIDTHS[task]
         assert sent == N * rank * (size + 1)

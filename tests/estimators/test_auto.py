@@ -52,7 +52,7 @@ def test_auto_does_as_well_as_a_search(easy: Data) -> None:
 
 def test_a_second_fit_starts_from_the_first(easy: Data) -> None:
     model = dt.TraceNormRegressor(warm_start=True).fit(*easy)
-    assert model.fit(*easy).n_iter_ <= 1
+    assert model.fit(*easy).n_iter_ <= 2
 
 
 def test_a_model_with_a_radius_it_found_is_saved(easy: Data, tmp_path: Any) -> None:

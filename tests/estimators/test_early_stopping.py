@@ -26,14 +26,16 @@ SHARDS, SHARE = 3, 0.2
 ENGINE = dt.LocalEngine(SHARDS, n_jobs=1)
 LS, MULTI = "least squares", "multinomial"
 KINDS: dict[str, Any] = {LS: dt.TraceNormRegressor, MULTI: dt.TraceNormClassifier}
-RADIUS = {LS: 6.0, MULTI: 300.0}  # so large that the fits learn the noise
+RADIUS = {LS: 1.0, MULTI: 300.0}  # so large that the fits learn the noise
+TOL = {LS: 1e-9, MULTI: 1e-4}  # so small that this takes some epochs
 
 
 @pytest.fixture(scope="module")
 def data() -> dict[str, tuple[Any, Any]]:
     """So noisy, and with so few rows, that a fit does worse on other rows from some epoch on."""
     rng = np.random.default_rng(0)
-    X, Y, _ = dt.datasets.make_multitask(n=90, d=20, m=6, rank=2, noise=0.5, random_state=0)
+    X, Y, _ = dt.datasets.make_multitask(n=90, d=20, m=6, rank=2, noise=1.5, random_state=0)
+    X = X * np.logspace(0.0, -2.0, 20)
     Z, y, _ = dt.datasets.make_multiclass(n=150, d=12, m=4, rank=2, random_state=0)
     y = np.where(rng.random(150) < 0.2, rng.integers(0, 4, 150), y)
     return {LS: (X + 0.3, Y + 1.0), MULTI: (Z + 0.3, y)}
@@ -54,6 +56,8 @@ def held_out(name: str, X: Any, y: Any, weights: Any = None, share: float = SHAR
 
 def fitted(name: str, X: Any, y: Any, sample_weight: Any = None, **settings: Any) -> Any:
     settings = {"validation_fraction": SHARE, "engine": ENGINE, "n_iter_no_change": 4} | settings
+    if settings.get("solver", "accelerated") == "accelerated":
+        settings = {"tol": TOL[name]} | settings
     model = KINDS[name](**{"radius": RADIUS[name], "early_stopping": True} | settings)
     return model.fit(X, y, sample_weight)
 
@@ -122,6 +126,7 @@ def test_the_best_of_all_iterates_is_kept(
     iterates: list[dt.LowRankMatrix] = []
     task = dt.LeastSquares() if name == LS else dt.Multinomial()
     how: Any = {"radius": RADIUS[name], "solver": solver, "representation": form, "engine": ENGINE}
+    how |= {"tol": TOL[name]} if solver == "accelerated" else {}
     early = EarlyStopping(SHARE, 4, name == MULTI, lambda W, record: iterates.append(W))
     result = dt.solve(task, X, y, callback=early, **how)
     scores = [-row_losses(name, X[left_out], y[left_out], W).mean() for W in iterates]
@@ -132,7 +137,7 @@ def test_the_best_of_all_iterates_is_kept(
     np.testing.assert_allclose(result.W.to_dense(), iterates[best].to_dense(), atol=1e-12)
     # It has learned from all other rows, and from these only.
     assert result.objective == pytest.approx(row_losses(name, X, y, result.W)[~left_out].sum())
-    alone = dt.solve(task, X[~left_out], y[~left_out], max_iter=1, tol=0.0, **how)
+    alone = dt.solve(task, X[~left_out], y[~left_out], max_iter=1, **how | {"tol": 0.0})
     assert result.objective_at_zero == pytest.approx(alone.objective_at_zero, rel=1e-9)
     assert result.history[0]["objective"] == pytest.approx(alone.objective, rel=1e-6)
 
@@ -313,6 +318,7 @@ def test_a_fit_that_was_stopped_goes_on_to_the_same_bits(
     file = dt.Checkpoint(tmp_path / "run.ckpt", epochs=1)
     how: Any = {"radius": RADIUS[name], "solver": solver, "representation": form}
     how |= {"engine": ENGINE, "fit_intercept": True}
+    how |= {"tol": TOL[name]} if solver == "accelerated" else {}
     early = EarlyStopping(SHARE, 4, name == MULTI)
     expected = dt.solve(task, X, y, callback=early, **how)
     assert expected.status == "early_stopping"

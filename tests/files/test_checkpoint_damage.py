@@ -142,7 +142,9 @@ def test_a_checkpoint_that_another_program_wrote_is_refused(
 def test_a_memory_that_lacks_something_is_refused(solver: str, tmp_path: Path) -> None:
     """At any depth, though checksum and identity are right."""
     path, options = tmp_path / "run.ckpt", {**OPTIONS, "solver": solver, "fit_intercept": True}
-    options |= {"certify_every": 2, "tol": None} | ({"lmo": "power-2"} if solver == "dfw" else {})
+    options |= {"radius": 0.5, "certify_every": 2, "tol": None} | (
+        {"lmo": "power-2"} if solver == "dfw" else {}
+    )
     stopped(dt.LeastSquares(), X, Y, 4, checkpoint=every_epoch(path), **options)
     header, arrays = read_container(path, "checkpoint")
     places = list(dicts_in(header["memory"]))

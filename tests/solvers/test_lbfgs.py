@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from dfwtrace.solvers import lbfgs
 from dfwtrace.solvers.lbfgs import LBFGS
 
 Array = npt.NDArray[np.float64]
@@ -20,8 +21,8 @@ def curved_pairs(count: int) -> Pairs:
     return [(dx, HESSIAN @ dx) for dx in changes]
 
 
-def memory_of(pairs: Pairs, size: int = SIZE) -> LBFGS:
-    memory = LBFGS(size)
+def memory_of(pairs: Pairs) -> LBFGS:
+    memory = LBFGS()
     for dx, dg in pairs:
         memory.remember(dx, dg)
     return memory
@@ -68,21 +69,50 @@ def test_the_last_pair_is_met_exactly() -> None:
 
 
 def test_without_a_pair_there_is_no_direction() -> None:
-    assert LBFGS(3).direction(np.ones(3)) is None
+    assert LBFGS().direction(np.ones(3)) is None
 
 
 def test_old_pairs_are_forgotten() -> None:
-    pairs, g = curved_pairs(27), rng.standard_normal(SIZE)
+    pairs, g = curved_pairs(47), rng.standard_normal(SIZE)
     direction = memory_of(pairs).direction(g)
     assert direction is not None
-    np.testing.assert_allclose(direction, dense_direction(pairs[-20:], g), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(direction, dense_direction(pairs[-40:], g), rtol=1e-6, atol=1e-9)
 
 
-def test_long_vectors_leave_room_for_three_pairs() -> None:
-    pairs, g = curved_pairs(9), rng.standard_normal(SIZE)
-    direction = memory_of(pairs, size=10**9).direction(g)
+def kept_of_length(size: int, count: int) -> int:
+    """Pairs that stay of so many whose vectors are that long."""
+    memory, change = LBFGS(), np.zeros(size)
+    change[0] = 1.0
+    for _ in range(count):
+        memory.remember(change, change)
+    return len(memory.pairs)
+
+
+def test_long_vectors_leave_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pairs together stay below a number of bytes, but for the last three."""
+    monkeypatch.setattr(lbfgs, "_MEMORY", 16 * 70)  # 70 pairs of one number each
+    assert kept_of_length(1, 50) == 40
+    assert kept_of_length(7, 50) == 10
+    assert kept_of_length(1000, 50) == 3
+    assert [lbfgs.room(size) for size in (1, 7, 1000)] == [40, 10, 3]
+
+
+def test_pairs_that_are_wider_push_out_the_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lbfgs, "_MEMORY", 16 * 70)
+    memory, change = LBFGS(), np.ones(7)
+    for _ in range(10):
+        memory.remember(change, change)
+    wider = memory.map(lambda x: np.append(x, np.zeros(7)))
+    assert len(wider.pairs) == 5
+
+
+def test_a_memory_is_the_same_again_after_a_checkpoint() -> None:
+    memory, g, other = memory_of(curved_pairs(5)), rng.standard_normal(SIZE), LBFGS()
+    other.restore(memory.memory())
+    direction, again = memory.direction(g), other.direction(g)
     assert direction is not None
-    np.testing.assert_allclose(direction, dense_direction(pairs[-3:], g), rtol=1e-7, atol=1e-10)
+    assert again is not None
+    np.testing.assert_array_equal(direction, again)
 
 
 @pytest.mark.parametrize("curvature", [-1.0, 0.0])
@@ -113,4 +143,4 @@ def test_a_rotation_of_the_coordinates_rotates_the_direction() -> None:
 
 
 def test_an_empty_memory_stays_empty_in_other_coordinates() -> None:
-    assert LBFGS(4).map(lambda x: x[:2]).direction(np.ones(2)) is None
+    assert LBFGS().map(lambda x: x[:2]).direction(np.ones(2)) is None

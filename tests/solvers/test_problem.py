@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.special import softmax
 from tests.problems import FORMS, TASKS, random_matrix
 from tests.truth import true_gap, value_and_gradient
 
@@ -105,13 +106,20 @@ def test_tangent_goes_to_w_in_two_rounds(build: Build, name: str, form: str, ran
     problem.begin(inside(14))
     problem.workers.take()
     tangent = problem.tangent(W)
-    numbers = 4 * (2 + (D + M) * rank + (D + M + 1) * rank)
+    numbers = 4 * (2 + (D + M) * rank + (D + M + 1) * rank + 1 + 2 * M)
     assert problem.workers.take()[2:4] == (2, numbers)
     F, G = value_and_gradient(name, X, TARGETS[name], W.to_dense())
     assert tangent.objective == pytest.approx(F, rel=1e-12)
     assert tangent.inner == pytest.approx(np.vdot(W.to_dense(), G), rel=1e-10, abs=1e-12)
     np.testing.assert_allclose(tangent.products, G @ W.V, atol=1e-11)
     np.testing.assert_allclose(tangent.transposed, G.T @ W.U, atol=1e-11)
+    if form != "gram":  # it knows of no rows
+        S = X @ W.to_dense()
+        R = S - TARGETS[name] if name == "least squares" else softmax(S, axis=1)
+        if name == "multinomial":
+            R = R - np.eye(M)[TARGETS[name]]
+        assert tangent.columns.weight == len(X)
+        np.testing.assert_allclose(tangent.columns.slope, R.sum(axis=0), atol=1e-11)
     np.testing.assert_allclose(problem.gradient.gather(), G, atol=1e-11)  # the states are there
 
 

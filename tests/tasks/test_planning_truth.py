@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
-from dfwtrace.solvers.factor_steps import LBFGS
+from dfwtrace.solvers.lbfgs import room
 from dfwtrace.tasks.planning import Workload, estimates
 
 ENGINE = dt.LocalEngine(n_shards=4, n_jobs=1)
@@ -185,10 +185,8 @@ def test_an_intercept_takes_rounds_of_its_own(features: np.ndarray, labels: np.n
 def test_memory_grows_with_the_changes_that_the_solver_remembers(size: int) -> None:
     workload = replace(WORKLOAD, d=size, m=16, stored=100_000 * size, n=100, epochs=100)
     few = replace(workload, epochs=1)
-    pairs, factors = LBFGS(16 * (size + 16)).pairs.maxlen, 8 * 16 * (size + 16)
-    if size == 10:  # no more columns than features
-        pairs, factors = LBFGS(10 * (size + 16)).pairs.maxlen, 8 * 10 * (size + 16)
-    assert pairs is not None
+    numbers = min(size, 16) * (size + 16)  # no more columns than features
+    pairs, factors = room(numbers), 8 * numbers
     added = estimates(workload)["factored"].memory - estimates(few)["factored"].memory
     assert added == pytest.approx(2 * (pairs - 1) * factors)
 

@@ -150,7 +150,7 @@ def test_an_empty_shard_answers_zero_without_the_task() -> None:
         (program.linesearch(held, *ATOM, 0.5), (2,)),
         (program.curvature_product(held, np.ones((4, 2))), (4, 2)),
         (program.local_pair(held, 0), (7,)),
-        (program.tangent(built), (2 + 2 * 7,)),
+        (program.tangent(built), (2 + 2 * 7 + 1 + 2 * 3,)),
     ):
         assert reply.dtype == np.float64
         np.testing.assert_array_equal(reply, np.zeros(shape))
@@ -259,9 +259,8 @@ def test_the_tangent_of_a_custom_task_follows_from_its_products(
     G = shard.X.T @ R
     expected = [[0.5 * np.square(R).sum(), np.vdot(W.to_dense(), G)], (G @ W.V).ravel()]
     held = program.stats(shard, W.U, W.s, W.V)
-    np.testing.assert_allclose(
-        program.tangent(held), np.concatenate([*expected, (G.T @ W.U).ravel()]), atol=1e-11
-    )
+    expected += [(G.T @ W.U).ravel(), np.zeros(7)]  # nothing is known of columns of scores
+    np.testing.assert_allclose(program.tangent(held), np.concatenate(expected), atol=1e-11)
 
 
 @pytest.mark.parametrize("form", ["implicit", "dense", "factored"])
@@ -274,9 +273,12 @@ def test_the_tangent_of_a_shard_of_several_blocks(
     program = ShardProgram(dt.Multinomial(n_classes=3).represent(form), SHAPE)
     held = program.stats(Shard(0, layout(X), y), W.U, W.s, W.V)
     scores = X @ W.to_dense()
-    G = X.T @ (softmax(scores, axis=1) - np.eye(3)[y])
+    P = softmax(scores, axis=1)
+    R = P - np.eye(3)[y]
+    G = X.T @ R
     value = -log_softmax(scores, axis=1)[np.arange(1300), y].sum()
     expected = [[value, np.vdot(W.to_dense(), G)], (G @ W.V).ravel(), (G.T @ W.U).ravel()]
+    expected += [[1300.0], R.sum(axis=0), (P * (1.0 - P)).sum(axis=0)]
     np.testing.assert_allclose(program.tangent(held), np.concatenate(expected), atol=1e-9)
 
 
@@ -354,13 +356,14 @@ def test_shifting_equals_building_at_the_intercept(
     moved = program.shift(first, b)
     S = (X - centre) @ W.to_dense()
     if isinstance(task, dt.Multinomial):
-        R = weights[:, None] * (softmax(S + b, axis=1) - np.eye(3)[y])
+        P = softmax(S + b, axis=1)
+        R = weights[:, None] * (P - np.eye(3)[y])
         value = -float(weights @ log_softmax(S + b, axis=1)[np.arange(9), y])
+        curvature = weights @ (P * (1.0 - P))
     else:
         R = weights[:, None] * (S + b - y)
-        value = 0.5 * float(np.vdot(S + b - y, R))
-    squares = np.full(3, weights.sum()) if task.loss.quadratic else (R**2).sum(axis=0)
-    sums = R.sum(axis=0), squares
+        value, curvature = 0.5 * float(np.vdot(S + b - y, R)), np.full(3, weights.sum())
+    sums = R.sum(axis=0), curvature
     expected = np.concatenate([[value, np.vdot(S, R), weights.sum()], *sums])
     V, U = rng.standard_normal((3, 2)), rng.standard_normal((4, 2))
     for held in (built, moved):
@@ -370,7 +373,7 @@ def test_shifting_equals_building_at_the_intercept(
         np.testing.assert_allclose(program.matvec(held, V), (X - centre).T @ (R @ V), atol=1e-12)
         np.testing.assert_allclose(program.rmatvec(held, U), R.T @ ((X - centre) @ U), atol=1e-12)
         tangent = [expected[:2], ((X - centre).T @ R @ W.V).ravel(), (R.T @ (X - centre) @ W.U)]
-        tangent[2] = tangent[2].ravel()
+        tangent = [tangent[0], tangent[1], tangent[2].ravel(), expected[2:]]
         np.testing.assert_allclose(program.tangent(held), np.concatenate(tangent), atol=1e-11)
 
 

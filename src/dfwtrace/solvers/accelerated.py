@@ -29,6 +29,7 @@ from dfwtrace.solvers.factors import (
     evaluate,
     factors_of,
     join,
+    refactored,
     rejoined,
     split,
     widened,
@@ -79,7 +80,10 @@ class Descent:
         self._metric = metric or Metric(np.ones(problem.shape[0]))
         self._lipschitz = float(self._metric.values.max()) or 1.0
         b = np.zeros(0) if problem.intercept is None else problem.intercept.b
-        probes = random_probes(problem.shape, _PROBES if start.W.rank else _FIRST_PROBES, self._rng)
+        # No more than there is room for beside W's factors.
+        rank = start.W.rank
+        count = min(_PROBES if rank else _FIRST_PROBES, min(problem.shape) - rank)
+        probes = random_probes(problem.shape, max(count, 0), self._rng)
         self._accept(self._evaluate(factors_of(start.W, problem.radius, b), probes), 0.0)
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
@@ -200,7 +204,8 @@ class Descent:
         tried, gamma = best
         # What is known of F's curvature still holds, unless the epoch has other columns by now.
         if gamma < 1.0 and self._point.x.size == before.x.size:
-            self._remember_wider(1)
+            if tried.x.size > before.x.size:
+                self._remember_wider(1)
         else:
             self._lbfgs = LBFGS()
         self._accept(tried, gamma)
@@ -212,8 +217,12 @@ class Descent:
         kept, added = np.sqrt(1.0 - gamma), np.sqrt(gamma * radius * before.q(radius))
         if self._width:
             b = b - gamma * before.columns.slope / self._steepest_b(before)
-        A = np.column_stack([kept * A, -added * seen.u])
-        x = join(A, np.column_stack([kept * B, added * seen.v]), kept * z, b)
+        wide_A = np.column_stack([kept * A, -added * seen.u])
+        wide_B = np.column_stack([kept * B, added * seen.v])
+        x = join(wide_A, wide_B, kept * z, b)
+        if A.shape[1] == min(self._problem.shape):  # W's rank cannot be higher
+            A, B, _, _ = refactored(wide_A, wide_B, A, B)
+            x = with_slack(join(A, B, kept * z, b), x, self._width)
         return self._evaluate(x, self._next_probes(x))
 
     # The first columns, and more of them
@@ -253,6 +262,8 @@ class Descent:
 
     def _amounts(self, pairs: Pairs) -> FloatArray:
         """How much of each pair is to be added: (σ - θ)₊ over the curvature, as far as it fits."""
+        if pairs.s[0] == 0.0:
+            return np.zeros_like(pairs.s)
         # With θ ≥ λ, so that each is worth what other columns lose.
         least, radius = self._multiplier, self._problem.radius
         curved = self._along(pairs.U, pairs.V, self._point.columns)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.lowrank import LowRankMatrix
-from dfwtrace.linalg.parallel import matmul
+from dfwtrace.linalg.parallel import matmul, qr
 from dfwtrace.solvers.problem import Problem
 from dfwtrace.tasks.task import Columns
 
@@ -128,6 +128,20 @@ def rejoined(vector: FloatArray, turn: FloatArray, rows: int, width: int) -> Flo
     end = vector.size - width - 1
     columns = matmul(vector[:end].reshape(rows, len(turn)), turn)
     return np.concatenate([columns.ravel(), vector[end:]])
+
+
+def refactored(A: FloatArray, B: FloatArray, A_near: FloatArray, B_near: FloatArray) -> Parts:
+    """A Bᵀ, of no higher rank, from as many columns as others have, and as close to them as can be.
+
+    Both sides are balanced, so that their lengths are the least; z and b are empty.
+    """
+    (left, R), (right, S), count = qr(A), qr(B), A_near.shape[1]
+    U, s, Vt = np.linalg.svd(matmul(R, S.T))
+    roots = np.sqrt(s[:count])
+    A, B = matmul(left, U[:, :count] * roots), matmul(right, Vt[:count].T * roots)
+    P, _, Qt = np.linalg.svd(matmul(A.T, A_near) + matmul(B.T, B_near))
+    turn = matmul(P, Qt)
+    return Parts(matmul(A, turn), matmul(B, turn), np.zeros(0), np.zeros(0))
 
 
 def with_slack(x: FloatArray, before: FloatArray, width: int) -> FloatArray:

@@ -11,6 +11,11 @@ from dfwtrace.linalg.golub_kahan import Product
 _PAIRS, _FEWEST, _MEMORY = 40, 3, 1 << 28
 
 
+def room(size: int) -> int:
+    """Pairs that are kept of vectors that long."""
+    return min(_PAIRS, max(_FEWEST, _MEMORY // (16 * size)))
+
+
 class LBFGS:
     """The last pairs of changes (x' - x, g' - g), and the direction -H g that they give."""
 
@@ -36,8 +41,7 @@ class LBFGS:
         curvature = float(dx @ dg)
         if curvature > 1e-10 * float(np.linalg.norm(dx)) * float(np.linalg.norm(dg)):
             self.pairs.append((dx, dg, 1.0 / curvature))
-            room = min(_PAIRS, max(_FEWEST, _MEMORY // (16 * dx.size)))
-            del self.pairs[:-room]
+            del self.pairs[: -room(dx.size)]
 
     def direction(self, g: FloatArray, first: Product = np.positive) -> FloatArray | None:
         """-H g by the two-loop recursion (Nocedal, 1980); None before the first pair."""

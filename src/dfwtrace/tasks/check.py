@@ -373,8 +373,8 @@ class _TaskCheck:
         right, left = self.program.matvec(held, W.V), self.program.rmatvec(held, W.U)
         inner = float(np.vdot(W.U * W.s, right))
         size = self.size(held, (W.U * W.s, W.V)) + abs(inner)
-        (value, slope), given = np.split(self.program.tangent(held), [2])
-        products, transposed = np.split(given, [right.size])
+        ends = np.cumsum([2, right.size, left.size])
+        (value, slope), products, transposed, _ = np.split(self.program.tangent(held), ends)
         for name, part, expected, least in (
             ("F", value, self.value(held), size),
             ("⟨W, ∇F⟩", slope, inner, size),

@@ -100,10 +100,10 @@ class ShardProgram:
             return np.zeros(size + unknown.size)
         reply = self.task.tangent(held.state)
         if reply is not None:
-            reply = np.asarray(reply)
-            if reply.shape == (size,):
-                reply = np.concatenate([reply, unknown])
-            return _reply(reply, f"{self.name}.tangent", (size + unknown.size,))
+            name, reply = f"{self.name}.tangent", np.asarray(reply)
+            if reply.shape != (size + unknown.size,):
+                reply = np.concatenate([_reply(reply, name, (size,)), unknown])
+            return _reply(reply, name, (size + unknown.size,))
         right, left = self.matvec(held, W.V), self.rmatvec(held, W.U)
         value, inner = self.report(held)
         if np.isnan(inner):
