@@ -124,7 +124,14 @@ def variations(name: str) -> Iterator[Setting]:
     less = value // factor if isinstance(value, int) else value / factor
     for other in dict.fromkeys((*(() if off is None else (off,)), less, value * factor)):
         text = f"{other:g}, off" if other == off else f"{other:g}"
-        yield Setting(f"`{name}`", text, ((module, constant, other),))
+        yield Setting(f"`{name}`", text, ((module, constant, other), *_defaults(value, other)))
+
+
+def _defaults(value: float, other: float) -> Iterator[Patch]:
+    """The same where it is the default of an argument, which has the value already."""
+    for method in vars(accelerated.Descent).values():
+        if getattr(method, "__defaults__", None) == (value,):
+            yield method, "__defaults__", (other,)
 
 
 # Parts that are switched off
