@@ -54,6 +54,16 @@ def check(row: Row, benchmark: str, sizes: Sequence[str] = "ndm") -> None:
     assert all(math.isfinite(number) for number in row.detail.values())
 
 
+def test_the_representation_chosen_is_compared_with_all_others() -> None:
+    rows = command.SUITE["plan_choice"].run("toy", 1)
+    for row in rows:
+        check(row, "plan_choice")
+        chosen = row.case.partition(": ")[2].partition(",")[0]
+        assert row.ratio == row.seconds[chosen] / min(row.seconds.values())
+        assert len(row.detail) == len(row.seconds)
+    assert [len(row.seconds) for row in rows] == [4, 3]
+
+
 def test_prediction_through_factors_is_that_of_the_dense_matrix() -> None:
     (row,) = command.SUITE["prediction"].run("toy", 1)
     check(row, "prediction")

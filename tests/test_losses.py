@@ -260,6 +260,47 @@ def test_kernels_with_weights_do_what_any_loss_does(loss: Loss, dtype: Any) -> N
         np.testing.assert_allclose(fast, plain, rtol=rtol, atol=rtol)
 
 
+class Quartic(SquaredLoss):
+    """¼ Σ (s - y)⁴, which counts how many rows it is asked for at a time."""
+
+    kernel = along_kernel = None
+    rows: list[int]
+
+    def evaluate(self, S: Any, y: Any, R: Any) -> float:
+        self.rows.append(len(S))
+        R[:] = (S - y) ** 3
+        return float(np.sum((S - y) ** 4)) / 4.0
+
+    def curvature(self, S: Any, R: Any, D: Any) -> float:
+        return float(3.0 * np.sum(np.cbrt(R) ** 2 * D**2))
+
+
+class QuarticOfRows(Quartic):
+    def row_values(self, S: Any, y: Any) -> Any:
+        return np.sum((S - y) ** 4, axis=1) / 4.0
+
+
+@pytest.mark.parametrize("kind", [Quartic, QuarticOfRows])
+def test_rows_of_different_weights_are_evaluated_at_once(kind: type[Quartic]) -> None:
+    S, _, q, v, _, b = weighted_case(600, 5, 1.0, 0, np.float64)
+    rng = np.random.default_rng(0)
+    y, weights = rng.normal(size=S.shape), rng.uniform(0.5, 1.5, 600)
+    loss, D = kind(), np.outer(q, v) - S
+    error = S + 0.3 * D + b - y
+    loss.rows = []
+    slope, curvature = loss.along(S, y, 0.3, q, v, weights, b)
+    assert loss.rows == [256, 256, 88]
+    assert slope == pytest.approx(float(weights @ np.sum(error**3 * D, axis=1)))
+    assert curvature == pytest.approx(float(weights @ np.sum(3.0 * error**2 * D**2, axis=1)))
+    R, product = np.empty_like(S), np.empty_like(q)
+    for each, one_by_one in ((weights, kind is Quartic), (np.full(600, 2.0), False)):
+        loss.rows = []
+        value, _ = loss.advance(S, y, 1.0, 0.0 * q, v, R, v, product, each, b)
+        assert value == pytest.approx(float(each @ np.sum((S + b - y) ** 4, axis=1)) / 4.0)
+        np.testing.assert_allclose(R, each[:, None] * (S + b - y) ** 3, rtol=1e-12)
+        assert len(loss.rows) == (603 if one_by_one else 3)
+
+
 @pytest.mark.parametrize("loss", [SquaredLoss(), MultinomialLoss()])
 @pytest.mark.parametrize("gamma", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("seed", [0, 1])
@@ -292,6 +333,26 @@ def test_weights_of_one_and_no_b_change_nothing(loss: Loss, dtype: Any) -> None:
         results.append((*values, *loss.along(S, y, 0.3, q, v, *extra), scores, R, product))
     for plain, weighted in zip(*results, strict=True):
         np.testing.assert_allclose(weighted, plain, rtol=8 * eps(dtype), atol=8 * eps(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("m", [1, 5, 2500])
+def test_sums_of_columns_are_those_of_the_residual_and_of_the_curvature(
+    dtype: Any, weighted: bool, m: int
+) -> None:
+    S, y, q, v, weights, b = weighted_case(40, m, 3.0, 0, dtype)
+    weights = weights if weighted else UNWEIGHTED
+    loss, R, start = MultinomialLoss(max(m, 2)), np.empty_like(S), np.arange(float(m))
+    loss.advance(S, y, 1.0, 0.0 * q, v, R, v, q.copy(), weights, b)
+    sums, curvature = start.copy(), start.copy()
+    loss.add_columns(R, y, weights, sums, curvature)
+    p, w = softmax(S.astype(np.float64) + b, axis=1), weights if weighted else np.ones(40)
+    rtol = 1e-4 if dtype is np.float32 else 1e-10
+    residual = p - np.eye(m)[y]
+    np.testing.assert_allclose(sums, start + w @ residual, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(curvature, start + w @ (p * (1.0 - p)), rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(loss.column_curvature(R, y, weights), curvature - start, atol=rtol)
 
 
 # Compiled loops where Numba may keep no machine code

@@ -190,6 +190,32 @@ def softmax_along(
     return slope, curvature
 
 
+_COLUMNS_AT_ONCE = 1024  # whose sums stay in the nearest cache while all rows are read
+
+
+@_compiled
+def softmax_columns(
+    R: Array, y: Array, inverse: Array, sums: FloatArray, curvature: FloatArray
+) -> None:
+    """sums += Rᵀ1 and curvature += Σ_i weight_i·p_i(1 - p_i), where R_i = weight_i·(p_i - onehot).
+
+    `inverse` holds one over each weight, and 0 for 0; without any, all weights are 1.
+    """
+    # weight·p(1 - p) = |r| - r²/weight, also of the label's column, which alone has r < 0.
+    (n, m), one = R.shape, R.dtype.type(1)
+    for start in range(0, m, _COLUMNS_AT_ONCE):
+        stop = min(start + _COLUMNS_AT_ONCE, m)
+        sums_here, curvature_here = sums[start:stop], curvature[start:stop]
+        for i in range(n):
+            residual, inverse_i = R[i, start:stop], inverse[i] if inverse.size else one
+            for j in range(stop - start):
+                r = residual[j]
+                sums_here[j] += np.float64(r)
+                curvature_here[j] += np.float64(r - inverse_i * r * r)
+    for i in range(n):
+        curvature[y[i]] -= 2.0 * np.float64(R[i, y[i]])
+
+
 @_compiled
 def squared_advance(
     S: Array, Y: Array, move: Move, R: Array, ahead: Array, product: Array, weights: Array, b: Array
@@ -218,6 +244,31 @@ def squared_advance(
         value += np.float64(row_value)
         inner += np.float64(row_inner)
     return 0.5 * value, inner
+
+
+@_compiled
+def squared_along(
+    S: Array, Y: Array, move: Move, scratch: Array, weights: Array, b: Array
+) -> tuple[float, float]:
+    """First and second derivative at γ of ½‖S + γD + b - Y‖², where D = q vᵀ - S.
+
+    φ'(γ) = ⟨S + γD + b - Y, D⟩ and φ''(γ) = ‖D‖², each row times its weight, if there are any.
+    """
+    (n, m), (gamma, q, v) = S.shape, move
+    zero, one = S.dtype.type(0), S.dtype.type(1)
+    slope = curvature = 0.0
+    for i in range(n):
+        scores, targets, q_i = S[i], Y[i], q[i]
+        first = second = zero
+        for j in range(m):
+            direction = q_i * v[j] - scores[j]
+            error = S.dtype.type(scores[j] + gamma * direction + b[j] - targets[j])
+            first += direction * error
+            second += direction * direction
+        weight_of_row = np.float64(weights[i] if weights.size else one)
+        slope += weight_of_row * np.float64(first)
+        curvature += weight_of_row * np.float64(second)
+    return slope, curvature
 
 
 @partial(_compiled, fastmath=False)
@@ -257,3 +308,36 @@ def laplacian_solve(K: FloatArray, g: FloatArray, x: FloatArray) -> None:
             for j in range(k):
                 total += K[k, j] * x[j]
             x[k] = total / K[k, k]
+
+
+@_compiled
+def add_transposed(indptr: Array, indices: Array, data: Array, T: Array, total: FloatArray) -> None:
+    """total += XᵀT in float64 for the rows of X, in CSR form; only what X has stored is touched."""
+    # Unsigned: signed indices are tested for being negative, as they may be in Python.
+    for i in range(indptr.size - 1):
+        row = T[i]
+        for p in range(np.uintp(indptr[i]), np.uintp(indptr[i + 1])):
+            x, sums = np.float64(data[p]), total[np.uintp(indices[p])]
+            for j in range(row.size):
+                sums[j] += x * np.float64(row[j])
+
+
+@_compiled
+def add_transposed_vector(
+    indptr: Array, indices: Array, data: Array, t: Array, total: FloatArray
+) -> None:
+    """total += Xᵀt, the same for a vector, for which a loop over columns takes too long."""
+    for i in range(indptr.size - 1):
+        t_i = np.float64(t[i])
+        for p in range(np.uintp(indptr[i]), np.uintp(indptr[i + 1])):
+            total[np.uintp(indices[p])] += np.float64(data[p]) * t_i
+
+
+@_compiled
+def sparse_times(indptr: Array, indices: Array, data: Array, u: Array, product: Array) -> None:
+    """Product ← X u for the rows of X, in CSR form; u is read where X has stored something."""
+    for i in range(indptr.size - 1):
+        total = np.float64(0.0)
+        for p in range(np.uintp(indptr[i]), np.uintp(indptr[i + 1])):
+            total += np.float64(data[p]) * np.float64(u[np.uintp(indices[p])])
+        product[i] = total

@@ -6,14 +6,21 @@ A new one takes the methods `evaluate` and `check_targets`, and `curvature` for 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from dfwtrace._typing import Array, FloatArray
-from dfwtrace.kernels import laplacian_solve, softmax_advance, softmax_along, squared_advance
+from dfwtrace.kernels import (
+    laplacian_solve,
+    softmax_advance,
+    softmax_along,
+    softmax_columns,
+    squared_advance,
+    squared_along,
+)
 from dfwtrace.validation import as_number, check_count
 
 __all__ = ["UNWEIGHTED", "Loss", "MultinomialLoss", "SquaredLoss"]
@@ -115,6 +122,13 @@ class Loss(ABC):
                 f"{'all' if np.all(R == _UNTOUCHED) else 'some'} of it as it was."
             )
 
+    def row_values(self, S: Array, y: Array) -> Array | None:
+        """ℓ of each row, whose sum `evaluate` returns; None if that is not known.
+
+        Not needed; with it, rows that all have weights of their own are evaluated at once.
+        """
+        return None
+
     def curvature(self, S: Array, R: Array, D: Array) -> float:
         """Σ_i D_iᵀ ∇²ℓ(S_i, y_i) D_i, where R is the residual at S. For the line search only."""
         raise NotImplementedError(f"{type(self).__name__} has no `curvature`, so no line search.")
@@ -144,6 +158,13 @@ class Loss(ABC):
     ) -> tuple[FloatArray, FloatArray]:
         """For each row, the Bregman divergence of ℓ* from R_i to R_i + Δ_i, and Δ_i."""
         raise NotImplementedError
+
+    def add_columns(
+        self, R: Array, y: Array, weights: Array, sums: FloatArray, curvature: FloatArray
+    ) -> None:
+        """Add Rᵀ1 to `sums`, and `column_curvature` to the other."""
+        sums += R.sum(axis=0, dtype=np.float64)
+        curvature += self.column_curvature(R, y, weights)
 
     @property
     def searchable(self) -> bool:
@@ -177,10 +198,7 @@ class Loss(ABC):
             block = slice(start, start + _ROWS_AT_ONCE)
             S[block] = decay * S[block] + np.outer(q[block], v)
             moved = S[block] + b
-            for rows, weight in _of_equal_weight(weights[block]):
-                residual = np.empty_like(moved[rows])
-                value += weight * self.evaluate(moved[rows], y[block][rows], residual)
-                R[block][rows] = weight * residual
+            value += self._evaluate_weighted(moved, y[block], R[block], weights[block])
             inner += inner_product(S[block], R[block])
             product[block] = R[block] @ ahead
         return value, inner
@@ -205,12 +223,31 @@ class Loss(ABC):
             block = slice(start, start + _ROWS_AT_ONCE)
             D = np.outer(q[block], v) - S[block]
             moved = S[block] + S.dtype.type(gamma) * D + b
-            for rows, weight in _of_equal_weight(weights[block]):
-                R = np.empty_like(moved[rows])
-                self.evaluate(moved[rows], y[block][rows], R)
-                slope += weight * inner_product(D[rows], R)
-                curvature += weight * self.curvature(moved[rows], R, D[rows])
+            R, weighted = np.empty_like(moved), D
+            self.evaluate(moved, y[block], R)
+            if weights.size:
+                roots = np.sqrt(weights[block])[:, None]
+                D, weighted = roots * D, weights[block][:, None] * D
+            slope += inner_product(weighted, R)
+            # With √w D for D, every row's DᵀℓʺD is multiplied by its weight w.
+            curvature += self.curvature(moved, R, D)
         return slope, curvature
+
+    def _evaluate_weighted(self, S: Array, y: Array, R: Array, weights: Array) -> float:
+        """Write the residuals times their weights into R and return Σ weight·ℓ."""
+        total = self.evaluate(S, y, R)
+        if not weights.size:
+            return total
+        values, distinct = self.row_values(S, y), np.unique(weights)
+        if values is not None:
+            total = float(weights.astype(np.float64) @ values)
+        elif distinct.size == 1:
+            total *= float(distinct[0])
+        else:  # a sum over rows says nothing of each of them
+            groups = [(weights == weight, float(weight)) for weight in distinct]
+            total = sum(w * self.evaluate(S[i], y[i], np.empty_like(S[i])) for i, w in groups)
+        R *= weights[:, None]
+        return total
 
 
 class SquaredLoss(Loss):
@@ -228,7 +265,7 @@ class SquaredLoss(Loss):
     quadratic = True
     smoothness = 1.0
     nonnegative = balances = True
-    kernel = staticmethod(squared_advance)
+    kernel, along_kernel = staticmethod(squared_advance), staticmethod(squared_along)
 
     def check_targets(self, y: Array) -> tuple[Array, int]:
         targets = y[:, None] if y.ndim == 1 else y
@@ -313,14 +350,15 @@ class MultinomialLoss(Loss):
             )
 
     def column_curvature(self, R: Array, y: Array, weights: Array = UNWEIGHTED) -> Array:
-        # |r|(1 - |r|) = p(1 - p), where r = p or, of the label's column, p - 1: only that is
-        # negative, so |r| = r but for the labels.
-        labels = R[np.arange(len(y)), y]
-        sizes = R.sum(axis=0, dtype=np.float64) - 2.0 * np.bincount(y, labels, R.shape[1])
-        if weights.size:
-            inverse = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
-            return np.asarray(sizes - np.einsum("ij,ij,i->j", R, R, inverse), np.float64)
-        return np.asarray(sizes - np.einsum("ij,ij->j", R, R), np.float64)
+        sums, curvature = np.zeros((2, R.shape[1]))
+        self.add_columns(R, y, weights, sums, curvature)
+        return curvature
+
+    def add_columns(
+        self, R: Array, y: Array, weights: Array, sums: FloatArray, curvature: FloatArray
+    ) -> None:
+        inverse = np.divide(1.0, weights, out=np.zeros_like(weights), where=weights > 0)
+        softmax_columns(R, y, inverse.astype(R.dtype, copy=False), sums, curvature)
 
     def imbalance(self, S: FloatArray, y: Array, weights: FloatArray) -> FloatArray:
         """[E, g, P, n, K]: see `correction`."""
@@ -443,14 +481,6 @@ def _balancing(
     if not deficit.any():
         return np.stack([beta, np.zeros_like(g), np.zeros_like(g)])
     return np.stack([beta, np.minimum(removed, 1.0), deficit / deficit.sum()])
-
-
-def _of_equal_weight(weights: Array) -> Iterator[tuple[slice | Array, float]]:
-    """Rows that have the same weight, and the weight; all rows and 1 where there are none."""
-    if not weights.size:
-        yield slice(None), 1.0
-    for weight in np.unique(weights):
-        yield np.flatnonzero(weights == weight), float(weight)
 
 
 def inner_product(A: Array, B: Array) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,40 @@ def test_float32_rows_stay_so_and_their_sums_do_not(layout: Any) -> None:
     total = blocks.transpose_times(np.ones(101, np.float32))
     assert total.dtype == np.float64
     assert total[0] == 2.0**24 + 100
+
+
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("of_U", [np.float32, np.float64])
+def test_products_of_more_features_than_stored_numbers(
+    centre: bool, dtype: Any, of_U: Any, rng: np.random.Generator
+) -> None:
+    n, d = 12, 300
+    X = np.where(rng.random((n, d)) < 0.01, rng.standard_normal((n, d)), 0.0).astype(dtype)
+    c = rng.standard_normal(d) if centre else None
+    blocks, moved = RowBlocks(sp.csr_array(X), 5, c), X - (0.0 if c is None else c)
+    atol = 1e-12 if dtype == of_U == np.float64 else 1e-4
+    for tail in ((), (3,), (1,), (0,)):
+        U, T = rng.standard_normal((d, *tail)).astype(of_U), rng.standard_normal((n, *tail))
+        for order in (U, np.asfortranarray(U), np.repeat(U, 2, axis=0)[::2]):
+            product = blocks.times(order)
+            assert product.dtype == dtype
+            np.testing.assert_allclose(product, moved @ U, atol=atol)
+        np.testing.assert_allclose(blocks.transpose_times(T.astype(dtype)), moved.T @ T, atol=atol)
+
+
+def test_products_take_memory_once_however_many_blocks_there_are() -> None:
+    n, d, k = 1000, 100_000, 4
+    X = sp.csr_array((np.ones(n), 7 * np.arange(n), np.arange(n + 1)), shape=(n, d))
+    blocks, T = RowBlocks(X, 10, np.zeros(d)), np.ones((n, k), np.float32)
+    U = np.asfortranarray(np.ones((d, k)))
+    for work, size in ((lambda: blocks.times(U), n), (lambda: blocks.transpose_times(T), d)):
+        work()  # compiles
+        tracemalloc.start()
+        work()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2.2 * 8 * size * k + 50_000
 
 
 def digest(X: Any, y: Any) -> bytes:

@@ -409,6 +409,11 @@ class CalledQuadratic(Huber):
     quadratic = True
 
 
+class WrongRows(Huber):
+    def row_values(self, S: Any, y: Any) -> Any:
+        return np.square(S - y).sum(axis=1)
+
+
 @pytest.mark.parametrize(
     ("loss", "method", "why"),
     [
@@ -418,6 +423,7 @@ class CalledQuadratic(Huber):
         (Smoother(), "smoothness", "the second derivative of a row's loss reaches"),
         (Curved(), "curvature", "finite differences of the residual give"),
         (CalledQuadratic(), "quadratic", "F is not quadratic"),
+        (WrongRows(), "row_values", "it must give the loss of each"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -242,3 +242,40 @@ def test_plan_knows_the_solver() -> None:
     path = dt.path(dt.Multinomial(), X[:60, :5], y[:60] % 3, radii=[1.0], max_iter=7)
     expected = dt.plan(dt.Multinomial(), X[:60, :5], y[:60] % 3, solver="accelerated", max_iter=7)
     assert path.results[0].plan.workload == expected.workload
+
+
+@pytest.mark.parametrize("columns", [1, 16])
+@pytest.mark.parametrize("epochs", [5, 100, 1000])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_gradient_that_is_asked_for_twice_an_epoch_is_not_formed(
+    columns: int, epochs: int, intercept: bool
+) -> None:
+    w = replace(WORKLOAD, n=10_003, d=384, m=77, stored=10_003 * 384, intercept=intercept)
+    w = replace(w, columns=columns, epochs=epochs, products=2.0)
+    assert choose(SCORES, w, "auto", None).representation == "implicit"
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+def test_scores_are_not_rebuilt_to_save_new_memory(itemsize: int) -> None:
+    w = replace(WORKLOAD, n=20_000, d=1000, m=1000, stored=20_000_000, itemsize=itemsize)
+    for epochs in (2, 5, 100):
+        few = replace(w, products=2.0, epochs=epochs)
+        assert choose(SCORES, few, "auto", None).representation == "implicit"
+        costs = estimates(few)
+        assert costs["implicit"].epoch < costs["factored"].epoch < costs["dense"].epoch
+
+
+def test_sparse_rows_cost_no_more_in_more_blocks() -> None:
+    """An epoch is what the stored numbers and the shards' replies take, not dense blocks."""
+    w = replace(WORKLOAD, sparse=True, d=1_000_000, m=10, stored=1_000_000, epochs=3)
+    longer = replace(w, n=10 * w.n)
+    for name in ("implicit", "factored"):
+        assert estimates(longer)[name].epoch < 4.0 * estimates(w)[name].epoch
+
+
+def test_very_many_classes_take_memory_for_short_blocks() -> None:
+    w = replace(WORKLOAD, d=50, m=100_000, stored=100_000 * 50, epochs=2)
+    plan = choose(SCORES, w, "auto", 16e9)
+    assert plan.representation == "factored"
+    # Scores and residuals of 32 rows, for every thread.
+    assert plan.costs["factored"].memory > 2 * 2 * 32 * 100_000 * 8

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
+from dfwtrace.kernels import add_transposed, add_transposed_vector, sparse_times
 
 # Rows multiplied at once. Long enough for BLAS to run at memory bandwidth; short enough that the
 # float32 partial sum of a block keeps its digits (blocks are added in float64).
@@ -236,14 +237,6 @@ def compressed_rows(data: Array, indices: Array, indptr: Array, n_columns: int) 
     return _filled(rows, data, indices, indptr)
 
 
-def transposed(X: Matrix) -> Matrix:
-    """Xᵀ, without copying the numbers."""
-    if not sp.issparse(X):
-        return X.T
-    columns = sp.csc_array((X.shape[1], X.shape[0]), dtype=X.dtype)
-    return _filled(columns, X.data, X.indices, X.indptr)
-
-
 def _filled(matrix: Matrix, data: Array, indices: Array, indptr: Array) -> Matrix:
     """An empty sparse matrix with its arrays set: SciPy's constructor would copy small views."""
     matrix.data, matrix.indices, matrix.indptr = data, indices, indptr
@@ -300,24 +293,19 @@ def _first_rows(X: Matrix) -> Matrix:
 
 
 class RowBlock(NamedTuple):
-    """Some rows of the features, and their transpose, ready for products."""
+    """Some rows of the features, as they are stored."""
 
     rows: slice
     X: Matrix
-    XT: Matrix
     centre: FloatArray | None = None
 
-    def times(self, U: Array) -> Array:
-        """X U, or (X - 1cᵀ) U with the centre c."""
-        product: Array = self.X @ U
-        return product if self.centre is None else product - self.centre.astype(U.dtype) @ U
-
-    def transpose_times(self, T: Array) -> Array:
-        """Xᵀ T, or (X - 1cᵀ)ᵀ T."""
-        product: Array = self.XT @ T
-        if self.centre is not None:
-            product = product - np.multiply.outer(self.centre, T.sum(axis=0, dtype=np.float64))
-        return product
+    def add_transposed(self, T: Array, total: FloatArray) -> None:
+        """Add Xᵀ T to `total`; of sparse rows, only to the features that they have."""
+        if not sp.issparse(self.X):
+            total += self.X.T @ T
+        else:  # sums in float64, whatever the rows' precision
+            add = add_transposed_vector if T.ndim == 1 else add_transposed
+            add(self.X.indptr, self.X.indices, self.X.data, T, total)
 
     def lengths(self, scale: FloatArray | None = None) -> FloatArray:
         """‖(x_i - c)/scale‖ of every row."""
@@ -345,12 +333,12 @@ class RowBlocks:
         self, X: Matrix, rows: int = ROWS_IN_BLOCK, centre: FloatArray | None = None
     ) -> None:
         self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
-        self.dtype = X.dtype
-        self._made_of, self._blocks = (X, rows, centre), list[RowBlock]()
+        self.dtype, self.centre = X.dtype, centre
+        self._X, self._made_of, self._blocks = X, (X, rows, centre), list[RowBlock]()
         for start in range(0, self.shape[0], rows):
             stop = min(start + rows, self.shape[0])
             block = slice_rows(X, start, stop)
-            self._blocks.append(RowBlock(slice(start, stop), block, transposed(block), centre))
+            self._blocks.append(RowBlock(slice(start, stop), block, centre))
 
     def __iter__(self) -> Iterator[RowBlock]:
         return iter(self._blocks)
@@ -358,17 +346,48 @@ class RowBlocks:
     def __reduce__(self) -> tuple[type[RowBlocks], tuple[Any, ...]]:
         return RowBlocks, self._made_of  # X once: pickle would write every view out in full
 
+    def images(self, U: Array, product: Array) -> Iterator[RowBlock]:
+        """Yield each block once its rows of `product` are those of X U, in the data's precision.
+
+        Those of dense rows are computed when it is their turn, so that the rows stay in cache.
+        """
+        shift = None if self.centre is None else (self.centre @ U).astype(self.dtype)
+        in_columns = U.ndim == 1 or U.flags.f_contiguous
+        wide = sp.issparse(self._X) and self._X.nnz < self.shape[1] and in_columns
+        if wide:  # more numbers in U than it takes: it is neither converted nor brought in order
+            self._multiply_columns(U, product)
+        else:
+            U = U.astype(self.dtype, order="C", copy=False)
+        for block in self:
+            if not wide:
+                product[block.rows] = block.X @ U
+            if shift is not None:
+                product[block.rows] -= shift
+            yield block
+
+    def _multiply_columns(self, U: Array, product: Array) -> None:
+        X, image = self._X, np.empty(self.shape[0], self.dtype)
+        for j in range(U.shape[1] if U.ndim == 2 else 1):
+            u, place = (U, product) if U.ndim == 1 else (U[:, j], product[:, j])
+            sparse_times(X.indptr, X.indices, X.data, u, image)
+            place[...] = image
+
     def times(self, U: Array) -> Array:
         """X U, in the data's precision."""
-        U = U.astype(self.dtype, copy=False)
         product = np.empty((self.shape[0], *U.shape[1:]), self.dtype)
-        for block in self:
-            product[block.rows] = block.times(U)
+        for _ in self.images(U, product):
+            pass
         return product
 
     def transpose_times(self, T: Array) -> FloatArray:
         """Xᵀ T, blocks summed in float64."""
         total = np.zeros((self.shape[1], *T.shape[1:]))
         for block in self:
-            total += block.transpose_times(T[block.rows])
+            block.add_transposed(T[block.rows], total)
+        self.centre_transposed(total, T.sum(axis=0, dtype=np.float64))
         return total
+
+    def centre_transposed(self, total: FloatArray, sums: FloatArray) -> None:
+        """Make (X - 1cᵀ)ᵀ T of Xᵀ T; `sums` are those of the columns of T."""
+        if self.centre is not None:
+            total -= np.multiply.outer(self.centre, sums)

@@ -49,6 +49,7 @@ _TRIM = 0.002  # share of what a step promises by which columns that are dropped
 _PATIENCE = 40  # epochs within F's rounding error, if the gap does not fall either
 _TRIES = 30  # of adding columns, each with less of them
 _SEARCHES = 6  # evaluations on the way to Frank-Wolfe's atom
+ALT, MAXP = 1, 64
 _FLATTEST = 1e-12  # the least curvature of a new column, over the largest
 
 
@@ -61,6 +62,7 @@ class Descent:
         self._width = 0 if problem.intercept is None else problem.shape[1]
         self._lbfgs = LBFGS()
         self._gamma = 0.0
+        self._count, self._wide = _PROBES, False
         self._scale = 1.0  # curvatures over the metric's
         self._curvature = 0.0  # C: F's along the way to Frank-Wolfe's atom, the largest seen
         self._last_gap, self._without_progress = np.inf, 0
@@ -94,7 +96,8 @@ class Descent:
         if before.W.rank == 0:
             moved = self._begin()
         else:
-            moved = (self._lacks and self._widen()) or self._descend() or self._widen()
+            wide = self._lacks and not (ALT and self._wide)
+            moved = (wide and self._widen()) or self._descend() or self._widen()
         gain = before.objective - self._point.objective
         if gain >= self._promise(before, seen):
             return moved
@@ -129,9 +132,9 @@ class Descent:
     def _parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         return split(x, self._problem.shape, self._width)
 
-    def _next_probes(self, x: FloatArray, count: int = _PROBES) -> Probes:
+    def _next_probes(self, x: FloatArray, count: int = 0) -> Probes:
         A, B, _, _ = self._parts(x)
-        return next_probes(self._point, A, B, count, self._rng)
+        return next_probes(self._point, A, B, count or self._count, self._rng)
 
     def _accept(self, point: Point, gamma: float) -> None:
         first = self._last_gap == np.inf
@@ -140,6 +143,7 @@ class Descent:
         gap = max(self._gap, 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap
+        self._count = min(2 * self._count, MAXP) if self._lacks else max(_PROBES, self._count // 2)
         self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
 
     def _return(self) -> None:
@@ -315,6 +319,7 @@ class Descent:
             if rise <= _ENOUGH_NEW * gamma * slope + self._noise:
                 self._remember_wider(amounts.size)
                 self._accept(tried, gamma)
+                self._wide = True
                 return True
             share = shorter(slope * gamma, rise)
             gamma *= share
@@ -361,6 +366,7 @@ class Descent:
                     self._lbfgs = self._lbfgs.map(change)
                 self._lbfgs.remember(x - change(point.x), tried.gradient - change(point.gradient))
                 self._accept(tried, t)
+                self._wide = False
                 return True
             t *= shorter(slope * t, rise)
         return False

@@ -49,6 +49,14 @@ def check_loss(loss: Loss, y: Array, width: int) -> list[str]:
                 f"{name}.evaluate is wrong: the residual that it writes gives its value a slope of "
                 f"{slope:.6g} along a change of the scores, but finite differences give {rate:.6g}."
             )
+        values = loss.row_values(S.copy(), y)
+        if values is not None and (
+            np.shape(values) != (len(y),) or not close(F, float(np.sum(values)), abs(F))
+        ):
+            raise ValueError(
+                f"{name}.row_values is wrong: it must give the loss of each of the {len(y)} rows, "
+                f"whose sum evaluate gives as {F:.6g}."
+            )
         half = len(y) // 2
         parts = [evaluate(S, rows) for rows in (slice(half), slice(half, None))]
         if not close(F, sum(part[0] for part in parts), abs(F)) or not close(
@@ -73,6 +81,8 @@ def check_loss(loss: Loss, y: Array, width: int) -> list[str]:
                     f"derivative of a row's loss reaches {most:.6g}."
                 )
     checked = [f"{name}.{each}" for each in ("check_targets", "evaluate", "smoothness")]
+    if type(loss).row_values is not Loss.row_values:
+        checked.append(f"{name}.row_values")
     if type(loss).curvature is not Loss.curvature:
         checked.append(f"{name}.curvature")
         tried = []

@@ -18,25 +18,26 @@ from dfwtrace.linalg.certificate import DENSE_ENTRIES, SMALL_ENTRIES
 _FLOPS = {4: 60e9, 8: 30e9}  # products of matrices, by bytes of a number
 _BANDWIDTH = 25e9  # bytes read or written in order
 _LARGE = 32e6  # bytes from which an array is new memory, and not what another one left behind
-_FRESH = 2e9  # bytes of new memory, whose pages the system has to bring and to clear first
+_FRESH = 4e9  # bytes of new memory, whose pages the system has to bring and to clear first
+_CACHE, _MISS = 16e6, 15e-9  # bytes of what is found at once, and seconds to find other numbers
 _SPARSE_FLOPS = 4e9
 _SPARSE_SQUARE_FLOPS = 0.15e9  # products of two sparse matrices
 _SECONDS_OF_ROW = {False: 25e-9, True: 3e-9}  # to evaluate a loss, by whether it is quadratic
 _SECONDS_OF_SCORE = {4: 0.4e-9, 8: 0.8e-9}
 _SLOPE_OF_ROW, _SLOPE_OF_SCORE = 60e-9, 2e-9  # of a line search, where no kernel does it
-_SUM_OF_ROW, _SUM_OF_SCORE = 15e-9, 0.5e-9  # residuals summed by column, for an intercept
+_SUM_OF_ROW, _SUM_OF_SCORE = 15e-9, 0.3e-9  # residuals summed by column, for an intercept
 _ROUND_SECONDS, _SHARD_SECONDS = 2e-5, 1e-5  # that a round takes whatever the data, and a shard
 _EPOCH_SECONDS = {False: 5e-5, True: 4e-4}  # of the solver itself: vectors, or blocks
 _SETUP_SECONDS = 2e-3
 _QR_SECONDS = 0.5e-9  # to orthogonalise, over rows times columns squared
 _EIGEN_SECONDS = 0.06e-9  # to find and prove the largest eigenvalue, over the size cubed
-# What an epoch takes, about, on average: evaluations of F and looks at the gradient outside of
-# W's span (accelerated), slopes of a line search (dfw), and steps of the intercept for each W.
-_EVALUATIONS, _EXPLORATIONS, _SLOPES, _SHIFTS = 1.4, 0.7, 2.3, 4.0
+# What an epoch takes, about, on average: evaluations of F with its gradient along W's factors and
+# some probes (accelerated), slopes of a line search and steps of the intercept (dfw).
+_EVALUATIONS, _PROBES, _SLOPES, _SHIFTS = 1.2, 8, 2.3, 4.0
 _MOMENTS_OF_ROW = 1e-7  # seconds, where rows are centred or weighted before they are squared
-_SPARE = 12  # columns of such a look
 _MEMORY_SHARE = 0.8  # of the free memory, which a run may take
-_FACTORED_BLOCK = 4 << 20  # bytes of scores that the factored form rebuilds at once
+_FACTORED_BLOCK = 4 << 20, 32  # bytes of scores that the factored form rebuilds at once, rows
+_SHORT_BLOCKS = 1.05  # times as long as with the longer blocks of scores that are kept
 _FIXED_MEMORY = 4e6  # bytes of small things, and of blocks of rows
 
 
@@ -146,119 +147,186 @@ def _gathered(w: Workload) -> bool:
 
 def _seconds(w: Workload) -> dict[str, tuple[float, float]]:
     """Of each representation, once and in an epoch."""
-    jobs, rank, blocks = w.n_jobs, _rank(w), w.columns > 1
-    dense_flops = _FLOPS[w.itemsize] * jobs
-    bandwidth, flops = _BANDWIDTH * jobs, _SPARSE_FLOPS * jobs if w.sparse else dense_flops
-    features, scores = float(w.stored * w.itemsize), float(w.n * w.m * w.itemsize)
-    gradient, factors = 8.0 * w.d * w.m, 8.0 * (w.d + w.m) * rank
-    loss = w.n * (_SECONDS_OF_ROW[w.quadratic] + w.m * _SECONDS_OF_SCORE[w.itemsize]) / jobs
-    slope = w.n * (_SLOPE_OF_ROW + w.m * _SLOPE_OF_SCORE) / jobs if w.quadratic else loss
-    column_sums = w.n * (_SUM_OF_ROW + w.m * _SUM_OF_SCORE) / jobs
-    # Sparse rows times residuals are a dense array for each block of rows, new if it is large.
-    large = factors > _LARGE
-    length = 24.0 * w.d * w.sparse / (bandwidth / 3.0 if large else bandwidth)
-    n_blocks = max(w.n_shards, w.n / ROWS_IN_BLOCK)
-    a_round = _ROUND_SECONDS + _SHARD_SECONDS * w.n_shards / jobs
+    forms = _Passes(w)
+    master, rounds = _master(w), _rounds(w)
+    once = {name: forms.check + forms.first(name) for name in ("implicit", "dense", "factored")}
+    epoch = forms.evaluation if w.columns > 1 else forms.frank_wolfe
+    costs = {"gram": (forms.check + _moments(w) + forms.bound, _gram_epoch(w))}
+    for name, seconds in once.items():
+        costs[name] = seconds, master + rounds * forms.a_round + epoch(name)
+    return costs
 
-    def product(columns: float) -> float:
+
+class _Passes:
+    """Seconds of what shards do in the forms that keep the rows."""
+
+    def __init__(self, w: Workload) -> None:
+        jobs = w.n_jobs
+        self.w, self.rank = w, _rank(w) + (_PROBES if w.columns > 1 else 0)
+        self.rank = min(self.rank, w.d, w.m) if w.columns > 1 else self.rank
+        self.dense_flops, self.bandwidth = _FLOPS[w.itemsize] * jobs, _BANDWIDTH * jobs
+        self.flops = _SPARSE_FLOPS * jobs if w.sparse else self.dense_flops
+        self.features = float(w.stored * w.itemsize)
+        self.scores = float(w.n * w.m * w.itemsize)
+        self.loss = (
+            w.n * (_SECONDS_OF_ROW[w.quadratic] + w.m * _SECONDS_OF_SCORE[w.itemsize]) / jobs
+        )
+        self.column_sums = w.n * (_SUM_OF_ROW + w.m * _SUM_OF_SCORE) / jobs
+        self.a_round = _ROUND_SECONDS + _SHARD_SECONDS * w.n_shards / jobs
+        self.check = _SETUP_SECONDS + self.features / self.bandwidth + 4.0 * w.copied / _BANDWIDTH
+        self.check += self.features / self.bandwidth * (w.intercept + 2.0 * w.far)
+        self.bound = _bound(w)
+        self.shifts = 0.0 if w.quadratic else _SHIFTS + min(w.m / 400.0, 8.0)
+
+    # Products
+
+    def product(self, columns: float) -> float:
         """XU."""
-        return max(2.0 * w.stored * columns / flops, features / bandwidth)
+        # Not the larger of the two: BLAS is slow at products with few columns.
+        seconds = 2.0 * self.w.stored * columns / self.flops + self.features / self.bandwidth
+        if self.w.sparse and 8.0 * self.w.d * columns > _CACHE:
+            seconds += self.w.stored * _MISS / self.w.n_jobs
+        return seconds
 
-    def transposed(columns: float, blocks: float) -> float:
-        """XᵀT."""
-        return product(columns) + blocks * columns * length
+    def transposed(self, columns: float) -> float:
+        """XᵀT, a dense array of each shard, and their sum."""
+        replies = 8.0 * self.w.d * columns * self.w.n_shards
+        return self.product(columns) + (3.0 * replies / self.bandwidth)
 
-    def product_of_scores(columns: float) -> float:
+    def of_scores(self, columns: float) -> float:
         """RV, or RᵀA, or scores from factors."""
-        return max(2.0 * w.n * w.m * columns / dense_flops, scores / bandwidth)
+        w = self.w
+        return max(2.0 * w.n * w.m * columns / self.dense_flops, self.scores / self.bandwidth)
 
-    form_gradient = 2.0 * w.stored * w.m / flops + n_blocks * w.m * length
-    moments = (w.d + w.m) * w.stored / flops
-    if w.sparse:  # a dense d×d matrix for each block of rows
-        moments = w.stored / w.n * w.stored / _SPARSE_SQUARE_FLOPS / jobs + w.m * w.stored / flops
-        moments += 3.0 * 8.0 * w.d**2 * n_blocks / bandwidth
-    elif w.itemsize == 4 or w.weighted or w.intercept:
-        moments = (w.d + w.m) * w.stored / _FLOPS[8] / jobs + 4.0 * features / bandwidth
-        moments += w.n * _MOMENTS_OF_ROW * (w.intercept or w.weighted) / jobs
-    moments += 3.0 * 8.0 * w.d * (w.d + w.m) * w.n_shards / _BANDWIDTH
-    check = _SETUP_SECONDS + features / bandwidth + 4.0 * w.copied / _BANDWIDTH
-    check += features / bandwidth * (w.intercept + 2.0 * w.far)
+    def pair(self, columns: int, rebuilt: float) -> float:
+        """GV and GᵀU."""
+        both = self.product(columns) + self.transposed(columns) + 2.0 * rebuilt
+        return both + 2.0 * self.of_scores(columns)
+
+    @property
+    def gradient(self) -> float:
+        return self.transposed(self.w.m)
+
+    def rebuilt(self, name: str, rank: float) -> float:
+        """Scores and residual anew, where they are not kept."""
+        if name != "factored":
+            return 0.0
+        scores = 2.0 * self.w.n * rank * self.w.m / self.dense_flops
+        return scores + self.scores / self.bandwidth + self.loss
+
+    # Parts of a run
+
+    def first(self, name: str) -> float:
+        """What is done once: F at the start, and a certificate at the end."""
+        rebuilt = self.rebuilt(name, self.rank)
+        shift = self.shift(name) if self.w.columns == 1 else 0.0
+        if _gathered(self.w):
+            return self.loss + shift + self.gradient + rebuilt + self.bound
+        products = 20.0 * self.pair(1, rebuilt)
+        if self.w.columns > 1:
+            products += 6.0 * self.pair(self.rank, rebuilt)
+        return self.loss + shift + rebuilt + products
+
+    def shift(self, name: str) -> float:
+        """Steps of the intercept after W has moved."""
+        if not self.w.intercept:
+            return 0.0
+        looks = (self.shifts + 1.0) * (self.column_sums + self.a_round)
+        if name == "factored":
+            return looks + (self.shifts + 1.0) * (
+                self.rebuilt(name, self.rank / 2.0) + self.a_round
+            )
+        steps = self.shifts * (self.loss + 3.0 * self.scores / self.bandwidth + self.a_round)
+        return looks + steps + (self.shifts + 1.0) * self.scores / self.bandwidth
+
+    def evaluation(self, name: str) -> float:
+        """F at another W, and its gradient along the factors: one pass, with or without memory."""
+        k, w = self.rank, self.w
+        one = self.product(k) + self.transposed(k) + 3.0 * self.of_scores(k)
+        one += self.loss + self.column_sums
+        if name == "factored":  # factors and sums are read and written for each block
+            rows = max(_FACTORED_BLOCK[1], _FACTORED_BLOCK[0] / (w.m * w.itemsize))
+            one = _SHORT_BLOCKS * one + 16.0 * w.n / rows * w.m * k / self.bandwidth
+        else:
+            one += self.scores / self.bandwidth
+        return _EVALUATIONS * one
+
+    def frank_wolfe(self, name: str) -> float:
+        """A step towards an atom, found by products with the gradient."""
+        w, rank = self.w, self.rank
+        rebuilt = self.rebuilt(name, rank / 2.0)
+        slope = w.n * (_SLOPE_OF_ROW + w.m * _SECONDS_OF_SCORE[w.itemsize]) / w.n_jobs
+        slopes = (1.0 if w.quadratic else _SLOPES) * (
+            (slope if w.quadratic else self.loss) + rebuilt
+        )
+        epoch = self.shift(name) + slopes
+        vectors = 4.0 * 8.0 * (w.d + w.m) * w.n_shards
+        epoch += _rounds(w) * vectors / self.bandwidth
+        if name == "dense":
+            epoch += self.product(1) + self.gradient
+            epoch += 8.0 * w.d * w.m * w.products * w.n_shards / self.bandwidth
+        else:
+            epoch += self.gradient * w.gathers
+            # The first product comes out of the pass that finds F.
+            products = 0.5 * w.products * self.pair(1, rebuilt) - rebuilt
+            epoch += max(0.0, products)
+        if name == "factored":
+            return epoch + rebuilt
+        return epoch + self.loss + 3.0 * self.scores / self.bandwidth
+
+
+def _bound(w: Workload) -> float:
+    """The largest singular value of a dense gradient."""
     p, q = min(w.d, w.m), max(w.d, w.m)
     bound = 2.0 * p * p * q / _FLOPS[8] + _EIGEN_SECONDS * min(p, 2000) * p * p
-    bound += 3.0 * gradient / _BANDWIDTH
-    shifts = 0.0 if w.quadratic else _SHIFTS + (min(w.m / 40.0, 12.0) if blocks else 0.0)
-    shift = w.intercept * (shifts * (loss + a_round) + (shifts + 1.0) * (column_sums + a_round))
-    spare = min(_SPARE, p)
-    if blocks:  # L-BFGS, and what an exploration makes orthonormal
-        pairs = _pairs(w, rank)
-        master = factors * ((8.0 * pairs + 30.0) / _BANDWIDTH + 20.0 * large / _FRESH)
-        master += _EXPLORATIONS * _QR_SECONDS * (w.d + w.m) * (rank + spare) ** 2
-        rounds = 2.0 * _EVALUATIONS + 2.0 * _EXPLORATIONS
-    else:
-        master = _QR_SECONDS * (w.d + w.m) * rank**2 * (1.0 / max(1, w.epochs) + 0.01)
-        rounds = w.products + 2.0 + (1.0 if w.quadratic else _SLOPES)
-    master += _EPOCH_SECONDS[blocks]
+    return bound + 3.0 * 8.0 * w.d * w.m / _BANDWIDTH
 
-    costs = dict[str, tuple[float, float]]()
-    if blocks:
-        a_tangent = 2.0 * w.d * rank * (w.d + 2.0 * w.m)
-        a_look = 2.0 * w.d * w.m * (rank + 2.0 * spare)
-        of_moments = (_EVALUATIONS * a_tangent + _EXPLORATIONS * a_look) / _FLOPS[8]
-        of_moments += (_EVALUATIONS * 8.0 * w.d * (w.d + w.m) + gradient) / _BANDWIDTH
+
+def _moments(w: Workload) -> float:
+    """XᵀX and XᵀY of all rows."""
+    bandwidth, features = _BANDWIDTH * w.n_jobs, float(w.stored * w.itemsize)
+    if w.sparse:  # a dense d×d matrix for each block of rows
+        flops = _SPARSE_FLOPS * w.n_jobs
+        seconds = w.stored / w.n * w.stored / _SPARSE_SQUARE_FLOPS / w.n_jobs
+        seconds += w.m * w.stored / flops
+        seconds += 3.0 * 8.0 * w.d**2 * max(w.n_shards, w.n / ROWS_IN_BLOCK) / bandwidth
+    elif w.itemsize == 4 or w.weighted or w.intercept:
+        seconds = (w.d + w.m) * w.stored / _FLOPS[8] / w.n_jobs + 4.0 * features / bandwidth
+        seconds += w.n * _MOMENTS_OF_ROW * (w.intercept or w.weighted) / w.n_jobs
+    else:
+        seconds = (w.d + w.m) * w.stored / _FLOPS[8] / w.n_jobs
+    return seconds + 3.0 * 8.0 * w.d * (w.d + w.m) * w.n_shards / _BANDWIDTH
+
+
+def _gram_epoch(w: Workload) -> float:
+    gradient, rank = 8.0 * w.d * w.m, _rank(w)
+    if w.columns > 1:
+        columns = min(rank + _PROBES, w.d, w.m)
+        seconds = 2.0 * w.d * columns * (w.d + 2.0 * w.m) / _FLOPS[8]
+        seconds = _EVALUATIONS * (seconds + 8.0 * w.d * (w.d + w.m) / _BANDWIDTH)
     else:
         states = w.n_shards if w.local else 1
-        passes = (w.products + 5.0) * gradient + 8.0 * w.d**2
-        of_moments = passes * states / _BANDWIDTH
-    epoch = master + rounds * _ROUND_SECONDS + of_moments
-    costs["gram"] = check + moments + bound, epoch
+        seconds = ((w.products + 5.0) * gradient + 8.0 * w.d**2) * states / _BANDWIDTH
+    return _master(w) + _rounds(w) * _ROUND_SECONDS + seconds
 
-    build = product(rank) + product_of_scores(rank) + loss
-    tangent = transposed(rank, n_blocks) + 2.0 * product_of_scores(rank)
-    at_once = spare if blocks else 1
 
-    def pair(columns: int, blocks: float) -> float:
-        """GV and GᵀU."""
-        both = product(columns) + transposed(columns, blocks)
-        return both + 2.0 * product_of_scores(columns)
+def _rounds(w: Workload) -> float:
+    if w.columns > 1:
+        return 2.0 * _EVALUATIONS
+    return w.products + 2.0 + (1.0 if w.quadratic else _SLOPES)
 
-    lanczos = (6.0 * pair(rank + 8, n_blocks) if blocks else 0.0) + 20.0 * pair(1, n_blocks)
-    certificate = form_gradient + bound if _gathered(w) else lanczos
-    once = check + loss + shift + certificate
-    gather = form_gradient if w.gathers else 0.0
-    if blocks:
-        evaluations = _EVALUATIONS * (build + shift + tangent)
-        epoch = evaluations + _EXPLORATIONS * pair(at_once, n_blocks)
-    else:  # the first product comes out of the update
-        update = loss + 3.0 * scores / bandwidth + product(1)
-        epoch = update + shift + 0.5 * w.products * pair(1, n_blocks)
-        epoch += (1.0 if w.quadratic else _SLOPES) * slope + gather
-    overhead = master + rounds * a_round
-    costs["implicit"] = once, overhead + epoch
 
-    if blocks:
-        # With an intercept, the gradient is formed for each tangent, and an exploration has it.
-        gradients = _EVALUATIONS if w.intercept else _EXPLORATIONS
-        tangents = 0.0 if w.intercept else tangent
-        epoch = _EVALUATIONS * (build + shift + tangents) + gradients * form_gradient
+def _master(w: Workload) -> float:
+    """What the solver itself does in an epoch."""
+    rank = _rank(w)
+    factors = 8.0 * (w.d + w.m) * rank
+    if w.columns > 1:  # L-BFGS, and what makes factors orthonormal
+        seconds = factors * (8.0 * _pairs(w, rank) + 30.0) / _BANDWIDTH
+        seconds += 20.0 * factors * (factors > _LARGE) / _FRESH
+        seconds += _QR_SECONDS * (w.d + w.m) * (rank + _PROBES) ** 2
     else:
-        epoch = update + shift + form_gradient
-        epoch += (1.0 if w.quadratic else _SLOPES) * slope
-        epoch += w.products * gradient * w.n_shards / bandwidth
-    costs["dense"] = once, overhead + epoch
-
-    rebuilt = 2.0 * w.n * (rank if blocks else rank / 2.0) * w.m / dense_flops + loss
-    extra = w.intercept * (shifts + 1.0) * (rebuilt + column_sums + 2.0 * a_round)
-    n_blocks = max(w.n_shards, scores / _FACTORED_BLOCK)
-    if blocks:
-        a_tangent = transposed(rank, n_blocks) + 2.0 * product_of_scores(rank)
-        epoch = _EVALUATIONS * (product(rank) + rebuilt + a_tangent + extra)
-        epoch += _EXPLORATIONS * (pair(at_once, n_blocks) + 2.0 * rebuilt)
-    else:
-        epoch = rebuilt + extra + w.products * (rebuilt + 0.5 * pair(1, n_blocks)) + gather
-        epoch += product(1)
-        epoch += (1.0 if w.quadratic else _SLOPES) * (rebuilt + slope)
-    costs["factored"] = once + rebuilt, overhead + epoch
-    return costs
+        seconds = _QR_SECONDS * (w.d + w.m) * rank**2 * (1.0 / max(1, w.epochs) + 0.01)
+    return seconds + _EPOCH_SECONDS[w.columns > 1]
 
 
 def _pairs(w: Workload, rank: int) -> int:
@@ -275,7 +343,7 @@ def _memory(w: Workload) -> dict[str, float]:
     level = math.ceil(math.log2(w.n_shards)) + 1 if w.n_shards > 1 else 1
     p = min(w.d, w.m)
     if w.columns > 1:
-        wider = 8.0 * (w.d + w.m) * (rank + min(_SPARE, p - rank))
+        wider = 8.0 * (w.d + w.m) * (rank + min(_PROBES, p - rank))
         solver = factors * (10.0 + 2.0 * _pairs(w, rank)) + 4.0 * wider
         replies = factors
     else:
@@ -309,7 +377,9 @@ def _memory(w: Workload) -> dict[str, float]:
     sizes["implicit"] = rest + states
     sizes["dense"] = rest + states + w.n_shards * gradient + jobs * gradient
     images = float(w.n * w.itemsize) * (2.0 * rank if w.columns > 1 else 1.5 * room + 2.0)
-    images += w.n_shards * w.m * w.itemsize * rank + jobs * 2.0 * _FACTORED_BLOCK
+    block = max(_FACTORED_BLOCK[0], _FACTORED_BLOCK[1] * w.m * w.itemsize)
+    block = min(block, w.n * w.m * w.itemsize)
+    images += w.n_shards * w.m * w.itemsize * rank + jobs * 2.0 * block
     sizes["factored"] = rest + images + rows + w.n_shards * 8.0 * w.d
     return sizes
 

@@ -9,7 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from dfwtrace._typing import Array, DType, FloatArray, Matrix
-from dfwtrace.data.shards import ROWS_IN_BLOCK, Examined, RowBlock, Shard, slice_rows
+from dfwtrace.data.shards import (
+    ROWS_IN_BLOCK,
+    Examined,
+    RowBlock,
+    RowBlocks,
+    Shard,
+    slice_rows,
+)
 from dfwtrace.linalg.lowrank import LowRankMatrix, RankOne
 from dfwtrace.losses import UNWEIGHTED, Loss, inner_product
 from dfwtrace.tasks.planning import Plan, Workload
@@ -160,7 +167,7 @@ class Task(Generic[State]):
         """[F_j, ⟨W, ∇F_j⟩, ∇F_j V, ∇F_jᵀ U] in one pass, for the W the state was built from.
 
         None if that takes no less than the single calls. What a task made of a loss on scores knows
-        of the columns of scores may follow: see `Representation.columns_of`.
+        of the columns of scores may follow: see `Representation.add_columns`.
         """
         return None
 
@@ -261,12 +268,8 @@ class Representation(Task[State]):
 
     def first_moments(self, shard: Shard) -> FloatArray:
         """[Σ x, Σ 1], each row times its weight: the mean to centre X at."""
-        weights, total = self.row_weights(shard), np.zeros(shard.X.shape[1])
-        for start in range(0, shard.n_rows, ROWS_IN_BLOCK):
-            stop = min(start + ROWS_IN_BLOCK, shard.n_rows)
-            block = slice_rows(shard.X, start, stop).T.astype(np.float64, copy=False)
-            total += block @ weights[start:stop]
-        return np.append(total, weights.sum())
+        weights = self.row_weights(shard)
+        return np.append(RowBlocks(shard.X).transpose_times(weights), weights.sum())
 
     def deviations(self, shard: Shard, centre: FloatArray) -> FloatArray:
         """Σ (x - centre)² for each feature, each row times its weight; X stays sparse."""
@@ -330,11 +333,13 @@ class Representation(Task[State]):
             return np.zeros(n_classes)
         return np.asarray(np.bincount(y, self.row_weights(shard), n_classes), np.float64)
 
-    def columns_of(self, R: Array, y: Array, weights: Array) -> FloatArray:
-        """[Σ weights, Rᵀ1, c] of some rows: the gradient in the intercept, and its curvature."""
-        curvature = self.loss_on_scores.column_curvature(R, y, weights)
-        weight = weights.sum(dtype=np.float64) if weights.size else R.shape[0]
-        return np.concatenate([[weight], R.sum(axis=0, dtype=np.float64), curvature])
+    def add_columns(self, total: FloatArray, R: Array, y: Array, weights: Array) -> None:
+        """Add [Σ weights, Rᵀ1, c] of some rows: the gradient in the intercept, and its curvature.
+
+        In place: there may be as many columns of scores as rows, or more.
+        """
+        total[0] += weights.sum(dtype=np.float64) if weights.size else R.shape[0]
+        self.loss_on_scores.add_columns(R, y, weights, *np.split(total[1:], 2))
 
     def scores(self, state: Any) -> Iterator[tuple[RowBlock, Array]]:
         """The scores XW of one block of rows after the other; the next may take their memory."""

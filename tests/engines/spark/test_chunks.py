@@ -32,4 +32,3 @@ def test_blocks_of_rows_travel_once() -> None:
     for block, same in zip(there, RowBlocks(X, rows=1000), strict=True):
         assert block.rows == same.rows
         assert block.X.strides == same.X.strides
-        assert block.XT.strides == same.XT.strides

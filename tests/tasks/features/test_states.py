@@ -212,6 +212,42 @@ def test_an_update_multiplies_by_what_was_announced_on_its_way(
     np.testing.assert_allclose(state.product, state.R @ announced, atol=1e-12)
 
 
+class Counting(dt.losses.SquaredLoss):
+    """Least squares that counts the rows it is evaluated on."""
+
+    kernel = None
+    rows = 0
+
+    def evaluate(self, S: Any, y: Any, R: Any) -> float:
+        self.rows += len(S)
+        return super().evaluate(S, y, R)
+
+
+def test_a_value_and_the_product_announced_take_one_pass_over_scores_that_are_not_kept(
+    rng: np.random.Generator,
+) -> None:
+    X, y = make_data("least squares")
+    loss = Counting()
+    form = dt.ScoresTask(loss).represent("factored")
+    state = form.stats(Shard(0, X, y), dt.LowRankMatrix.zeros((D, M)))
+    announced, other = rng.standard_normal((2, M))
+    state = form.update(form.expect(state, announced), random_atom(rng), 0.3)
+    for ask in (
+        lambda: (form.loss(state), form.inner(state), form.matvec(state, announced)),
+        lambda: (form.matvec(state, other), form.matvec(state, other), form.loss(state)),
+    ):
+        loss.rows = 0
+        ask()
+        assert loss.rows == N
+
+
+def test_scores_of_very_many_columns_are_rebuilt_for_many_rows_at_once() -> None:
+    n, m = 100, 300_000
+    form = dt.Multinomial(m).represent("factored")
+    state = form.stats(Shard(0, np.ones((n, 1)), np.zeros(n, int)), dt.LowRankMatrix.zeros((1, m)))
+    assert len(list(state.X)) == 4
+
+
 @pytest.mark.parametrize(("task", "representation"), FORMS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("sparse", [False, True])

@@ -5,9 +5,8 @@ The scores are in memory, or S = (XU) diag(s) Vᵀ as factors for data whose n×
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,10 +18,9 @@ from dfwtrace.tasks.task import Representation, Task
 
 # Bytes of scores that are made at once from dense features: they and the residual stay in cache.
 _PIECE_BYTES = 2 << 20
-# Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache.
-_BLOCK_BYTES = 4 << 20
-
-Product: TypeAlias = Callable[[RowBlock, Array], Array]  # of some rows and their residual
+# Bytes of scores rebuilt at once: large enough for BLAS, small enough to stay in cache; but so many
+# rows at least, as factors of W with as many columns as a row of scores are read for each block.
+_BLOCK_BYTES, _BLOCK_ROWS = 4 << 20, 32
 
 
 @dataclass
@@ -42,15 +40,18 @@ class ScoresState:
     value: float = 0.0
     inner: float = 0.0
     grad: FloatArray | None = None  # in the form `dense`, once it was asked for
-    tangent: FloatArray | None = None  # ∇F_j V and ∇F_jᵀ U, until the first update
-    columns: FloatArray | None = None  # as `columns_of` returns it, once it was asked for
+    tangent: FloatArray | None = None  # as the task's `tangent` returns it, until the first update
+    columns: FloatArray | None = None  # [Σ weights, Rᵀ1, c], once it was asked for
     _image: tuple[Array, Array] | None = None
 
     def image(self, u: Array) -> Array:
         """X u, kept: the oracle's last u is the direction of the step that follows."""
-        if self._image is None or not np.array_equal(self._image[0], u):
-            self._image = (u.copy(), self.X.times(u))
-        return self._image[1]
+        if self._image is not None and np.array_equal(self._image[0], u):
+            return self._image[1]
+        image = self.X.times(u)
+        if u.ndim == 1:  # nobody asks for a block again, and many features are long to copy
+            self._image = (u.copy(), image)
+        return image
 
 
 class ImplicitTask(Representation[ScoresState]):
@@ -80,22 +81,25 @@ class ImplicitTask(Representation[ScoresState]):
         s, dtype, (d, m) = state, state.S.dtype, W.shape
         s.ahead = s.expected = np.zeros(m, dtype)
         s.b = s.expected if b is None else _cast(b, s)
-        left, weights, right = W.U.astype(dtype), W.s.astype(dtype), W.V.astype(dtype)
+        weights, right = W.s.astype(dtype), W.V.astype(dtype)
         images, still = np.empty((s.S.shape[0], W.rank), dtype), np.zeros(s.S.shape[0], dtype)
-        products, transposed = np.zeros((d, W.rank)), np.zeros((m, W.rank))
-        s.value = s.inner = 0.0
-        s.columns = np.zeros(1 + 2 * m)
-        for block in s.pieces:
+        # All of it in one array, as it is replied: a copy of many features takes its time.
+        tangent = np.zeros(2 + (d + m) * W.rank + 1 + 2 * m)
+        values, products, transposed, s.columns = _parts(tangent, d, m)
+        sums = np.zeros(W.rank)
+        for block in s.pieces.images(W.U, images):
             S, R, XU = s.S[block.rows], s.R[block.rows], images[block.rows]
-            XU[:] = block.times(left)
             np.matmul(XU * weights, right.T, out=S)
-            value, inner = self._pass(s, block.rows, 1.0, still, s.ahead)
-            s.value, s.inner = s.value + value, s.inner + inner
-            products += block.transpose_times(R @ right)
+            values += self._pass(s, block.rows, 1.0, still, s.ahead)
+            T = R @ right
+            block.add_transposed(T, products)
+            sums += T.sum(axis=0, dtype=np.float64)
             transposed += R.T @ XU
-            s.columns += self.columns_of(R, s.y[block.rows], s.weights[block.rows])
-        s.tangent = np.concatenate([products.ravel(), transposed.ravel()])
-        s.grad, s._image = None, (W.U, images)
+            self.add_columns(s.columns, R, s.y[block.rows], s.weights[block.rows])
+        s.pieces.centre_transposed(products, sums)
+        s.value, s.inner = (float(value) for value in values)
+        tangent.flags.writeable = False  # replied as it is
+        s.tangent, s.grad, s._image = tangent, None, (W.U, images)
         return s
 
     def shift(self, state: ScoresState, b: Array) -> ScoresState:
@@ -108,7 +112,7 @@ class ImplicitTask(Representation[ScoresState]):
             state.columns = np.zeros(1 + 2 * state.S.shape[1])
             for block in state.X:
                 R, y, weights = (each[block.rows] for each in (state.R, state.y, state.weights))
-                state.columns += self.columns_of(R, y, weights)
+                self.add_columns(state.columns, R, y, weights)
         return np.concatenate([[state.value, state.inner], state.columns])
 
     def scores(self, state: ScoresState) -> Iterator[tuple[RowBlock, Array]]:
@@ -152,9 +156,7 @@ class ImplicitTask(Representation[ScoresState]):
         return total
 
     def tangent(self, state: ScoresState) -> FloatArray | None:
-        if state.tangent is None or state.columns is None:
-            return None
-        return np.concatenate([[state.value, state.inner], state.tangent, state.columns])
+        return state.tangent
 
     def linesearch(self, state: ScoresState, atom: RankOne, gamma: float) -> tuple[float, float]:
         q = (atom.scale * state.image(atom.u)).astype(state.S.dtype)
@@ -169,6 +171,13 @@ class ImplicitTask(Representation[ScoresState]):
 
     def gradient(self, state: ScoresState) -> FloatArray:
         return state.X.transpose_times(state.R)
+
+
+def _parts(tangent: FloatArray, d: int, m: int) -> tuple[FloatArray, ...]:
+    """[F_j, ⟨W, ∇F_j⟩], ∇F_j V, ∇F_jᵀ U and the columns of scores: views of one array."""
+    rank = (tangent.size - 3 - 2 * m) // (d + m)
+    values, products, transposed, columns = np.split(tangent, [2, 2 + d * rank, 2 + (d + m) * rank])
+    return values, products.reshape(d, rank), transposed.reshape(m, rank), columns
 
 
 class DenseTask(ImplicitTask):
@@ -191,7 +200,11 @@ class FactoredState:
     weights: Array
     scores: LowRankMatrix
     b: FloatArray  # the intercept, which is added to every row of scores
+    ahead: Array  # what R is multiplied by in every pass, at no cost
+    expected: Array  # `ahead` from the next update on
     known: tuple[float, float] | None = None  # Σ ℓ and ⟨S, R⟩, once computed
+    product: Array | None = None  # R times `ahead`, likewise
+    image: tuple[Array, Array] | None = None  # the last u and X u
 
 
 class FactoredTask(Representation[FactoredState]):
@@ -206,50 +219,65 @@ class FactoredTask(Representation[FactoredState]):
         scale: Array | None = None,
     ) -> FactoredState:
         m = W.shape[1]
-        rows = max(1, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
+        rows = max(_BLOCK_ROWS, _BLOCK_BYTES // (m * shard.X.dtype.itemsize))
         features, centre = centred_if_far(shard.X, centre, scale)
         X = RowBlocks(features, rows, centre)
         scores = LowRankMatrix(X.times(W.U), W.s, W.V.astype(X.dtype))
         y, weights = self.targets_and_weights(shard)
-        return FactoredState(X, y, weights, scores, np.zeros(m) if b is None else b)
+        b, nothing = np.zeros(m) if b is None else b, np.zeros(m, X.dtype)
+        return FactoredState(X, y, weights, scores, b, nothing, nothing)
 
     def update(self, state: FactoredState, atom: RankOne, gamma: float) -> FactoredState:
-        state.scores, state.known = state.scores.toward(self._image(state, atom), gamma), None
+        state.scores = state.scores.toward(self._image(state, atom), gamma)
+        state.ahead, state.known, state.product = state.expected, None, None
         return state
 
     def shift(self, state: FactoredState, b: Array) -> FactoredState:
-        state.b, state.known = b, None
+        state.b, state.known, state.product = b, None, None
+        return state
+
+    def expect(self, state: FactoredState, v: Array) -> FactoredState:
+        state.expected = v.astype(state.X.dtype)
         return state
 
     def balance(self, state: FactoredState) -> FloatArray:
         columns = np.zeros(1 + 2 * state.scores.shape[1])
         for block, R in self._evaluated(state):
-            columns += self._columns_of(state, block, R)
+            self.add_columns(columns, R, state.y[block.rows], state.weights[block.rows])
         return np.concatenate([self._values(state), columns])
-
-    def _columns_of(self, state: FactoredState, block: RowBlock, R: Array) -> FloatArray:
-        return self.columns_of(R, state.y[block.rows], state.weights[block.rows])
 
     def matvec(self, state: FactoredState, V: Array) -> FloatArray:
         V = V.astype(state.X.dtype)
-        shape = (state.X.shape[1], *V.shape[1:])
-        return self._sum(state, shape, lambda block, R: block.transpose_times(R @ V))
+        if V.ndim == 1:
+            if not np.array_equal(V, state.ahead):
+                state.ahead, state.product = V, None
+            return state.X.transpose_times(self._product(state))
+        products = np.empty((state.X.shape[0], V.shape[1]), state.X.dtype)
+        for block, R in self._evaluated(state):
+            products[block.rows] = R @ V
+        return state.X.transpose_times(products)
 
     def rmatvec(self, state: FactoredState, U: Array) -> FloatArray:
-        U = U.astype(state.X.dtype)
-        shape = (state.scores.shape[1], *U.shape[1:])
-        return self._sum(state, shape, lambda block, R: R.T @ block.times(U))
+        images = self._times(state, U) if U.ndim == 1 else state.X.times(U)
+        total = np.zeros((state.scores.shape[1], *U.shape[1:]))
+        for block, R in self._evaluated(state):
+            total += R.T @ images[block.rows]
+        return total
 
     def tangent(self, state: FactoredState) -> FloatArray:
         images, right = state.scores.U, state.scores.V
-        products, transposed = np.zeros((state.X.shape[1], right.shape[1])), np.zeros(right.shape)
-        columns = np.zeros(1 + 2 * right.shape[0])
+        (m, rank), d = right.shape, state.X.shape[1]
+        tangent, sums = np.zeros(2 + (d + m) * rank + 1 + 2 * m), np.zeros(rank)
+        values, products, transposed, columns = _parts(tangent, d, m)
         for block, R in self._evaluated(state):
-            products += block.transpose_times(R @ right)
+            T = R @ right
+            block.add_transposed(T, products)
+            sums += T.sum(axis=0, dtype=np.float64)
             transposed += R.T @ images[block.rows]
-            columns += self._columns_of(state, block, R)
-        parts = self._values(state), products.ravel(), transposed.ravel(), columns
-        return np.concatenate(parts)
+            self.add_columns(columns, R, state.y[block.rows], state.weights[block.rows])
+        state.X.centre_transposed(products, sums)
+        values[:] = self._values(state)
+        return tangent
 
     def linesearch(self, state: FactoredState, atom: RankOne, gamma: float) -> tuple[float, float]:
         image = self._image(state, atom)
@@ -268,12 +296,23 @@ class FactoredTask(Representation[FactoredState]):
         return self._values(state)[1]
 
     def gradient(self, state: FactoredState) -> FloatArray:
-        shape = (state.X.shape[1], state.scores.shape[1])
-        return self._sum(state, shape, lambda block, R: block.transpose_times(R))
+        m = state.scores.shape[1]
+        total, sums = np.zeros((state.X.shape[1], m)), np.zeros(m)
+        for block, R in self._evaluated(state):
+            block.add_transposed(R, total)
+            sums += R.sum(axis=0, dtype=np.float64)
+        state.X.centre_transposed(total, sums)
+        return total
 
     def _image(self, state: FactoredState, atom: RankOne) -> RankOne:
         """The atom as seen in the scores: scale · (Xu) vᵀ."""
-        return RankOne(atom.scale, state.X.times(atom.u), atom.v.astype(state.X.dtype))
+        return RankOne(atom.scale, self._times(state, atom.u), atom.v.astype(state.X.dtype))
+
+    def _times(self, state: FactoredState, u: Array) -> Array:
+        """X u, kept: the oracle's last u is the direction of the step that follows."""
+        if state.image is None or not np.array_equal(state.image[0], u):
+            state.image = (u.copy(), state.X.times(u))
+        return state.image[1]
 
     def scores(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
         """One block of rows after the other, with its scores, in memory that the next one takes."""
@@ -284,18 +323,27 @@ class FactoredTask(Representation[FactoredState]):
             yield block, np.matmul(rows * values, right, out=scratch[: rows.shape[0]])
 
     def _evaluated(self, state: FactoredState) -> Iterator[tuple[RowBlock, Array]]:
-        """The same with the residuals; after the last block, Σ ℓ and ⟨S, R⟩ are `known`."""
+        """The same with the residuals; after the last block, the state knows their sums."""
         b, scratch = state.b.astype(state.X.dtype), _scratch(state)
         still, across = (np.zeros(size, scratch.dtype) for size in scratch.shape)
+        ahead, products = state.ahead, np.empty(state.X.shape[0], scratch.dtype)
         value = inner = 0.0
         for block, S in self.scores(state):
             n, y, weights = S.shape[0], state.y[block.rows], state.weights[block.rows]
-            loss, product = self.loss_on_scores.advance(
-                S, y, 1.0, still[:n], across, scratch[:n], across, np.empty(n, S.dtype), weights, b
+            R, product = scratch[:n], products[block.rows]
+            loss, along = self.loss_on_scores.advance(
+                S, y, 1.0, still[:n], across, R, ahead, product, weights, b
             )
-            value, inner = value + loss, inner + product
-            yield block, scratch[:n]
-        state.known = (value, inner)
+            value, inner = value + loss, inner + along
+            yield block, R
+        state.known, state.product = (value, inner), products
+
+    def _product(self, state: FactoredState) -> Array:
+        if state.product is None:
+            for _ in self._evaluated(state):
+                pass
+        assert state.product is not None  # by the pass
+        return state.product
 
     def _values(self, state: FactoredState) -> tuple[float, float]:
         if state.known is None:
@@ -303,13 +351,6 @@ class FactoredTask(Representation[FactoredState]):
                 pass
         assert state.known is not None  # by the pass
         return state.known
-
-    def _sum(self, state: FactoredState, shape: tuple[int, ...], product: Product) -> FloatArray:
-        """Σ over blocks of product(block, R), in float64."""
-        total = np.zeros(shape)
-        for block, R in self._evaluated(state):
-            total += product(block, R)
-        return total
 
 
 def _scratch(state: FactoredState) -> Array:
