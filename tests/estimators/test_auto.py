@@ -182,7 +182,7 @@ def test_advice_fits_what_happened(settings: dict[str, Any], advice: str, multic
     [
         (dt.TraceNormClassifier(radius=5.0, tol=1e-12), 60),
         (dt.TraceNormClassifier(), 300),
-        (dt.TraceNormClassifierCV(radii=[1.0, 5.0], cv=2, tol=1e-12), 400),
+        (dt.TraceNormClassifierCV(radii=[1.0, 5.0], cv=2, tol=1e-12), 150),
     ],
 )
 def test_ctrl_c_is_raised_with_the_best_model_set(model: Any, after: int, multiclass: Data) -> None:
