@@ -206,7 +206,7 @@ def test_ctrl_c_between_search_and_fit_keeps_what_was_found(model: Any, multicla
         warnings.simplefilter("ignore")  # few radii are tried, on purpose
         clone(model).set_params(engine=engine).fit(X, y)
     rounds = 10**9 - engine.left
-    for after in range(rounds - 100, rounds, 9):
+    for after in range(rounds - 30, rounds, 3):
         stopped = clone(model).set_params(engine=Stopping(after))
         with pytest.raises(KeyboardInterrupt):
             stopped.fit(X, y)

@@ -87,7 +87,7 @@ def test_a_classifier_is_a_call_to_solve(representation: str, multiclass: Data) 
         solver="accelerated",
         fit_intercept=True,
         representation=representation,
-        tol=1e-4,
+        tol=1e-2,
         engine=dt.LocalEngine(1),
     )
     assert_same_bits(model.low_rank_, result.W)

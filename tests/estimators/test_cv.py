@@ -274,3 +274,33 @@ def test_several_scores_at_once_are_refused(multiclass: Data) -> None:
     model = dt.TraceNormClassifierCV([1.0], cv=2, scoring=["accuracy", "f1_macro"], **SMALL)
     with pytest.raises(TypeError, match=r"^scoring must return a number, got "):
         model.fit(*multiclass)
+
+
+def test_a_search_is_at_zero_once_for_each_fold(multiclass: Data) -> None:
+    model = dt.TraceNormClassifierCV(RADII, cv=2, tol=1e-3, **SMALL).fit(*multiclass)
+    for first, *later in model.path_.fold_results:
+        of_first = [made["method"] for made in first.rounds]
+        assert "imbalance" in of_first  # b at W = 0, by Newton's method
+        for result in later:
+            assert result.objective_at_zero == first.objective_at_zero
+            methods = [made["method"] for made in result.rounds]
+            assert "imbalance" not in methods
+            assert methods[0] == "stats_without"
+            assert methods[1] != "imbalance"
+
+
+def test_the_bits_of_a_search_do_not_depend_on_the_threads(multiclass: Data) -> None:
+    one, two = (
+        dt.TraceNormClassifierCV(RADII, cv=2, n_shards=4, n_jobs=n).fit(*multiclass) for n in (1, 2)
+    )
+    assert np.array_equal(one.scores_, two.scores_)
+    assert np.array_equal(one.coef_, two.coef_)
+
+
+def test_the_default_tolerance_is_that_of_predictions(multiclass: Data) -> None:
+    X, y = multiclass
+    default, fine = (dt.TraceNormClassifier(3.0, **how).fit(X, y) for how in ({}, {"tol": 1e-4}))
+    assert default.tol == dt.TraceNormRegressor().tol == 1e-2
+    assert default.n_iter_ < fine.n_iter_
+    assert default.duality_gap_ <= 1e-2 * default.result_.objective_at_zero
+    assert np.mean(default.predict(X) == fine.predict(X)) > 0.9
