@@ -25,6 +25,7 @@ from benchmarks import (
     accelerated_data,
     accelerated_dense,
     data,
+    default_tol,
     epoch_floor,
     growth,
     imagenet_size,
@@ -48,7 +49,9 @@ def check(row: Row, benchmark: str, sizes: Sequence[str] = "ndm") -> None:
     assert all(size > 0 for size in row.sizes.values())
     assert math.isfinite(row.ratio)
     assert row.ratio > 0.0
-    assert row.target in (None, getattr(command.SUITE[benchmark], "TARGET", None))
+    module = command.SUITE[benchmark]
+    targets = [getattr(module, name, None) for name in ("TARGET", "TARGET_OF_SEARCH")]
+    assert row.target in (None, *targets)
     assert row.met is (None if row.target is None else row.ratio <= row.target)
     assert all(math.isfinite(seconds) and seconds > 0.0 for seconds in row.seconds.values())
     assert all(math.isfinite(number) for number in row.detail.values())
@@ -223,6 +226,39 @@ def test_real_data_are_compared_with_logistic_regression(
     check(row, "accelerated_data")
     assert row.case == "clinc150"
     assert row.detail["gap"] <= 1e-4
+
+
+def test_estimators_are_compared_with_those_of_scikit_learn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DFWTRACE_DATA", str(tmp_path))
+    assert command.SUITE["estimators_clinc"].run("toy", 1) == []
+    X, y, _ = dt.datasets.make_multiclass(n=2000, d=6, m=3, rank=2, random_state=0)
+    arrays: dict[str, Any] = {f"X_{name}": X for name in ("train", "val", "test")}
+    arrays |= {f"y_{name}": y for name in ("train", "val", "test")}
+    np.savez(tmp_path / "clinc150_minilm.npz", **arrays)
+    rows = command.SUITE["estimators_clinc"].run("toy", 1)
+    assert [row.case for row in rows] == [
+        f"CLINC150, {what}, {clock} time"
+        for what in ("fit", "search")
+        for clock in ("wall", "processor")
+    ]
+    for row in rows:
+        check(row, "estimators_clinc")
+        assert row.detail["accuracy"] > 0.5
+
+
+def test_scores_by_tolerance_are_a_table() -> None:
+    rows = command.SUITE["default_tol"].run("toy", 1)
+    assert len(rows) == 2 * 5
+    assert {row.target for row in rows} == {None, 1.0}
+    for row in rows:
+        assert row.detail["reached"] == 1.0
+    finest = rows[4]
+    assert (finest.ratio, finest.detail["tol"]) == (0.0, 1e-4)
+    lines = default_tol.markdown([asdict(row) for row in rows]).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| iris", "| diabetes"]
+    assert len({line.count("|") for line in lines}) == 1
 
 
 def test_imagenets_size_is_measured_in_memory_and_passes() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dfwtrace._typing import Data, FloatArray
 from dfwtrace.arguments import (
+    Given,
     check_curvature,
     check_folds,
     check_max_iter,
@@ -348,19 +349,37 @@ def path(
     >>> path.radii[path.best]
     np.float64(1.0)
     """
-    seed, task, method = check_seed(random_state), as_task(task), resolve("accelerated")
-    given = check_radii(radii)
-    max_iter = check_max_iter(max_iter, method)
-    criteria = StoppingCriteria(max_iter, tol, max_time)
-    if scoring is not None and (cv is None or not callable(scoring)):
-        raise TypeError(f"scoring must be callable, and needs cv, got {describe(scoring)}.")
     data = X, y, features, label, sample_weight
     form = representation, engine, fit_intercept, standardize
-    problem = make_problem(task, data, method, max_iter, *form)
+    limits = max_iter, tol, max_time
+    return search_radii(task, data, form, limits, radii, cv, scoring, random_state, verbose)[0]
+
+
+def search_radii(
+    task: object,
+    data: Given,
+    form: tuple[str, Engine | None, bool, bool],
+    limits: tuple[int | None, float | None, float | None],
+    radii: int | Sequence[float] | FloatArray,
+    cv: Data,
+    scoring: Score | None,
+    random_state: int | np.random.RandomState | None,
+    verbose: bool | int | None,
+    coarse: bool = False,
+) -> tuple[Path, Result | None]:
+    """The path; where it is `coarse`, without results on all rows, and that of the best radius."""
+    seed, task, method = check_seed(random_state), as_task(task), resolve("accelerated")
+    given, (max_iter, tol, max_time) = check_radii(radii), limits
+    criteria = StoppingCriteria(check_max_iter(max_iter, method), tol, max_time)
+    if scoring is not None and (cv is None or not callable(scoring)):
+        raise TypeError(f"scoring must be callable, and needs cv, got {describe(scoring)}.")
+    problem = make_problem(task, data, method, criteria.max_iter, *form)
     check_methods(problem, method, criteria.tol)
     folds = None if cv is None else check_folds(cv, seed, problem)
 
-    def run(problem: Problem, radius: float, W: LowRankMatrix, title: str) -> Result:
+    def run(
+        criteria: StoppingCriteria, problem: Problem, radius: float, W: LowRankMatrix, title: str
+    ) -> Result:
         return Runner(problem, method, criteria, verbose=verbose, title=title).run(radius, W, seed)
 
     with (
@@ -372,6 +391,8 @@ def path(
             grid = Grid(given)
         else:
             grid = Grid.around(problem.radius_scale(), given, grows=folds is not None)
-        search = Search(problem, range(folds.n_folds if folds else 0), run, scoring).over(grid)
-        found = search.path(search.refit())
-    return in_order(found, given) if isinstance(given, list) else found
+        n_folds = folds.n_folds if folds else 0
+        search = Search(problem, range(n_folds), criteria, run, scoring, coarse).over(grid)
+        best = search.refit_best() if coarse else None
+        found = search.path([] if coarse else search.refit())
+    return (in_order(found, given) if isinstance(given, list) else found), best

@@ -30,7 +30,8 @@ from dfwtrace.validation import (
 _log = logging.getLogger("dfwtrace")
 
 _Names: TypeAlias = str | Sequence[str] | None
-_Given: TypeAlias = tuple[Data, Data, _Names, _Names, Data]  # X, y, features, label, sample_weight
+#: X, y, features, label and sample_weight, as a user gives them.
+Given: TypeAlias = tuple[Data, Data, _Names, _Names, Data]
 
 
 def check_max_iter(max_iter: int | None, solver: Solver) -> int:
@@ -40,7 +41,7 @@ def check_max_iter(max_iter: int | None, solver: Solver) -> int:
 
 def make_problem(
     task: Objective,
-    data: _Given,
+    data: Given,
     solver: Solver,
     epochs: int,
     representation: str,

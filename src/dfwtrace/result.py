@@ -75,7 +75,8 @@ class Result:
     objective : float
         F(W).
     gap : float
-        Certified upper bound of F(W) - F*; NaN if the run was interrupted before one was known.
+        Certified upper bound of F(W) - F*; NaN if the run was interrupted before one was known, or
+        only served to compare radii.
     status : str
         "optimal": the certified gap is at most tol·F(0). "max_iter", "max_time": a limit was
         reached. "stalled": no step lowers F by more than its rounding error; `message` says what
@@ -145,6 +146,8 @@ class Result:
         if math.isnan(self.gap):  # it ended before a gap was certified
             reached = "no certified gap"
         if self.status == "optimal":
+            if math.isnan(self.gap):
+                return "The gap is estimated to be within the tolerance; none is certified."
             return f"Optimal: {reached} is certified."
         if self.status == "stalled":
             scale = abs(self.objective_at_zero) or 1.0

@@ -182,7 +182,7 @@ def test_advice_fits_what_happened(settings: dict[str, Any], advice: str, multic
     [
         (dt.TraceNormClassifier(radius=5.0, tol=1e-12), 60),
         (dt.TraceNormClassifier(), 300),
-        (dt.TraceNormClassifierCV(radii=[1.0, 5.0], cv=2, tol=1e-12), 400),
+        (dt.TraceNormClassifierCV(radii=[1.0, 5.0], cv=2, tol=1e-12), 150),
     ],
 )
 def test_ctrl_c_is_raised_with_the_best_model_set(model: Any, after: int, multiclass: Data) -> None:
@@ -206,7 +206,7 @@ def test_ctrl_c_between_search_and_fit_keeps_what_was_found(model: Any, multicla
         warnings.simplefilter("ignore")  # few radii are tried, on purpose
         clone(model).set_params(engine=engine).fit(X, y)
     rounds = 10**9 - engine.left
-    for after in range(rounds - 100, rounds, 9):
+    for after in range(rounds - 30, rounds, 3):
         stopped = clone(model).set_params(engine=Stopping(after))
         with pytest.raises(KeyboardInterrupt):
             stopped.fit(X, y)

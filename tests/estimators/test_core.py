@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def test_a_classifier_is_a_call_to_solve(representation: str, multiclass: Data) 
         solver="accelerated",
         fit_intercept=True,
         representation=representation,
-        tol=1e-4,
+        tol=1e-2,
         engine=dt.LocalEngine(1),
     )
     assert_same_bits(model.low_rank_, result.W)
@@ -104,7 +105,9 @@ def test_a_search_is_a_call_to_path(name: str, request: pytest.FixtureRequest) -
     kind: Any = dt.TraceNormRegressorCV if name == "multitask" else dt.TraceNormClassifierCV
     task = dt.LeastSquares() if name == "multitask" else dt.Multinomial(n_classes=4)
     radii = [3.0, 0.3, 1.0]
-    model = kind(radii, cv=splits).fit(X, y)
+    model = kind(radii, cv=splits, tol=1e-4)
+    model._coarse = False
+    model.fit(X, y)
     path = dt.path(
         task, X, y, radii=radii, cv=fold_of, fit_intercept=True, engine=dt.LocalEngine(1)
     )
@@ -116,3 +119,27 @@ def test_a_search_is_a_call_to_path(name: str, request: pytest.FixtureRequest) -
     assert_same_bits(model.low_rank_, path.results[path.best].W)
     for one, other in zip(model.path_.results, path.results, strict=True):
         assert_same_bits(one.W, other.W)
+
+
+@pytest.mark.parametrize("name", ["multitask", "multiclass"])
+def test_fits_without_a_fold_only_serve_to_compare(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    X, y = request.getfixturevalue(name)
+    kind: Any = dt.TraceNormRegressorCV if name == "multitask" else dt.TraceNormClassifierCV
+    fine, coarse = (kind([0.3, 1.0, 3.0], cv=3, tol=1e-4, n_shards=1) for _ in range(2))
+    fine._coarse = False
+    fine.fit(X, y)
+    coarse.fit(X, y)
+    assert coarse.radius_ == fine.radius_
+    np.testing.assert_allclose(coarse.scores_, fine.scores_, rtol=1e-2)
+    assert coarse.path_.results == []  # one fit to all rows only
+    assert coarse.status_ == "optimal"
+    assert coarse.duality_gap_ <= 1e-4 * coarse.result_.objective_at_zero
+    epochs = dict.fromkeys(("fine", "coarse"), 0)
+    for what, model in (("fine", fine), ("coarse", coarse)):
+        for fit in chain(*model.path_.fold_results):
+            epochs[what] += len(fit.history)
+            assert (fit.certificate is None) == np.isnan(fit.gap) == (what == "coarse")
+            assert fit.status == "optimal"
+    assert epochs["coarse"] < epochs["fine"]

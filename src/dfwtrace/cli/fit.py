@@ -255,7 +255,9 @@ def path(
         output.say(rows.source)
         output.warn(*rows.warnings)
         kind, y = rows_of.judge(rows.y, task, rows.target_names)
-        model = fitted(kind, (rows.X, y, rows.weight), given, output, verbose, hint="")
+        model = fitted(
+            kind, (rows.X, y, rows.weight), given, output, verbose, hint="", coarse=False
+        )
     shown = [["radius", "objective", "relative gap", "rank", "validation loss", ""]]
     steps, losses, short = [], model.validation_.mean(axis=1).tolist(), 0
     for radius, result, loss in zip(model.radii_, model.path_.results, losses, strict=True):
@@ -333,6 +335,7 @@ def fitted(
     output: Output,
     verbose: bool,
     hint: str = "; --radius sets one",
+    coarse: bool = True,
     **more: Any,
 ) -> Any:
     """Fit an estimator, and show how; return after Ctrl-C too, if there is a model to save."""
@@ -363,6 +366,8 @@ def fitted(
         output.say(f"{what}; cross-validating over {n} radii in {folds} folds{hint}.")
     show = not output.silent and (verbose or Console(stderr=True).is_terminal)
     estimator = getattr(dt, kind)(**given, verbose=int(show))
+    if not coarse:
+        estimator._coarse = False
     with ui.refusing(), warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         try:

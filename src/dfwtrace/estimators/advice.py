@@ -18,6 +18,7 @@ _ADVICE = {
     "max_time": "Raise max_time or tol",
     "stalled": "Raise tol",
 }
+_AT_ZERO = 1e-4  # a fit that lowers F by at most this share of F(0) ended at about W = 0
 _LITTLE = 0.9  # a fit whose objective is at least this share of F(0) explains little
 _VERY_DIFFERENT = 1e9  # sizes of features, of which the small ones then count for nothing
 _SOME_ROWS = 2048  # to estimate these sizes by
@@ -50,6 +51,7 @@ def concerns(estimator: Any, result: Result, X: Data) -> Iterator[tuple[type[War
     # With a tiny radius W = 0 is within the tolerance, and W may end anywhere in the ball.
     # A gap below 1e-9 is but rounding.
     undecided = result.gap > max(1e-9 * before, 0.1 * (before - now))
+    undecided = undecided and before - now <= _AT_ZERO * before
     undecided = undecided and result.status == "optimal"  # else more epochs decide
     if (result.is_bound_active or undecided) and now >= _LITTLE * before > 0.0:
         share = f"the objective is still {now / before:.0%} of its value at W = 0"

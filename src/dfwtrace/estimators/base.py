@@ -70,8 +70,9 @@ except ImportError:  # scikit-learn before 1.9
 # What several estimators document alike: it takes the place of the key in their docstrings.
 _SHARED_DOCS = {
     "<settings>": """\
-tol : float or None, default=1e-4
-    The fit ends when the certified gap is at most `tol` times the objective at W = 0.
+tol : float or None, default=1e-2
+    The fit ends when the certified gap is at most `tol` times the objective at W = 0. Finer ones
+    change predictions by little; `dfwtrace.solve` takes 1e-4.
 max_iter : int or None, default=None
     Maximum number of epochs of a fit. If None, 1000 for solver "accelerated" and 100 for "dfw".
 max_time : float or None, default=None
@@ -147,7 +148,7 @@ scores_ : ndarray of shape (n_radii, n_folds)
 validation_ : ndarray of shape (n_radii, n_folds)
     Mean loss of a row left out.
 path_ : Path
-    All fits.""",
+    The fits without each fold; that to all rows is `result_`.""",
 }
 
 
@@ -161,7 +162,7 @@ class TraceNormEstimator(
     """A linear model with a matrix of coefficients of bounded trace norm."""
 
     _: KW_ONLY
-    tol: float | None = 1e-4
+    tol: float | None = 1e-2
     max_iter: int | None = None
     max_time: float | None = None
     fit_intercept: bool = True

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from inspect import signature
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -15,7 +15,7 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 
 from dfwtrace._typing import Data, FloatArray
-from dfwtrace.api import path
+from dfwtrace.api import search_radii
 from dfwtrace.engines import is_frame
 from dfwtrace.estimators.base import Named, TraceNormEstimator, read_weights, with_callbacks
 from dfwtrace.estimators.linear import ClassifierMethods, RegressorMethods
@@ -27,6 +27,8 @@ from dfwtrace.validation import check_count, describe
 @dataclass(eq=False, repr=False)
 class CrossValidated(TraceNormEstimator):
     """A grid of radii, folds, fits along a path, and the choice among them."""
+
+    _coarse: ClassVar[bool] = True  # else all fits are certified, also to all rows for each radius
 
     radii: int | Sequence[float] | FloatArray = 10
     _: KW_ONLY
@@ -74,9 +76,16 @@ class CrossValidated(TraceNormEstimator):
         folds, scoring = self._folds(X, labels, groups), None
         if self.scoring is not None:  # with the rows' weights alone, without those of their classes
             scoring = self._scoring(folds, X, labels, read_weights(X, sample_weight))
-        data |= {"radii": self.radii, "cv": folds, "scoring": scoring, **self._settings(X)}
+        rows = X, y, data["features"], data.get("label"), data["sample_weight"]
+        asked = self._settings(X)
+        form = (asked[k] for k in ("representation", "engine", "fit_intercept", "standardize"))
+        limits = (asked[k] for k in ("max_iter", "tol", "max_time"))
+        seed, verbose = asked["random_state"], asked["verbose"]
         try:
-            found = path(self._task(), X, y, **data)
+            found, best = search_radii(
+                self._task(), rows, tuple(form), tuple(limits), self.radii, folds, scoring,
+                seed, verbose, coarse=self._coarse,
+            )  # fmt: skip
         except Interrupted as ended:
             for name in ("path_", "validation_", "radii_", "scores_"):  # of a fit before
                 self.__dict__.pop(name, None)
@@ -84,7 +93,7 @@ class CrossValidated(TraceNormEstimator):
         assert found.validation is not None  # because of the folds
         self.path_, self.validation_, self.radii_ = found, found.validation, found.radii
         self.scores_ = -found.validation if found.scores is None else found.scores
-        return found.results[found.best]
+        return found.results[found.best] if best is None else best
 
     def _folds(self, X: Data, y: Data, groups: Data) -> Data:
         """The number of folds, or each row's."""

@@ -37,8 +37,8 @@ from dfwtrace.solvers.factors import (
 )
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.solvers.metric import Metric, Model, metric_of
-from dfwtrace.solvers.projection import View
 from dfwtrace.solvers.problem import Iterate, Problem, Start
+from dfwtrace.solvers.projection import View
 from dfwtrace.tasks.task import Columns
 
 _PROBES, _FIRST_PROBES = 8, 16

@@ -116,6 +116,9 @@ class Problem:
         self._sums: Any = None  # over each fold of the rows, where F depends on sums
         self._fold: int | None = None  # whose rows the shards' states leave out
         self._before = np.zeros(1)  # rows before each shard
+        # What earlier runs have found at W = 0, by the fold that was left out, and their last b.
+        self._at_zero: dict[int | None, tuple[float, Memory | None]] = {}
+        self._last_b: dict[int | None, FloatArray] = {}
         self._has_loss = self.task.supports("loss")
         # A compiled loss is ours, and right; whatever a user wrote may be wrong.
         loss = getattr(self.task, "loss_on_scores", None)
@@ -157,6 +160,8 @@ class Problem:
 
         With None it is that on all rows.
         """
+        if self.intercept is not None:
+            self._last_b[self._fold] = self.intercept.b
         self._fold = fold
         if self._sums is None or fold is None:
             return self
@@ -237,6 +242,13 @@ class Problem:
 
     def begin(self, W: LowRankMatrix) -> Value:
         """Go to W, by way of F(0), which tolerances and rounding errors are relative to."""
+        if W.rank and self._fold in self._at_zero:  # an earlier run on these rows was there
+            self.objective_at_zero, memory = self._at_zero[self._fold]
+            if self.intercept is not None and memory is not None:
+                self.intercept.restore(memory)
+                self.intercept.b = self._last_b.get(self._fold, self.intercept.b)
+            self.restart(W)
+            return self.evaluate(W)
         zero = LowRankMatrix.zeros(self.shape)
         self.restart(zero)
         if self.intercept is not None:  # compared with b = 0 first
@@ -245,6 +257,8 @@ class Problem:
         self.objective_at_zero = value.objective
         if self.intercept is not None:
             self.intercept.leave_zero()
+        memory = None if self.intercept is None else self.intercept.memory()
+        self._at_zero[self._fold] = self.objective_at_zero, memory
         if W.rank == 0:
             return value
         self.restart(W)

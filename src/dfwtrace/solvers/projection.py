@@ -21,7 +21,7 @@ class ProjectedStep(NamedTuple):
 
 
 class View(NamedTuple):
-    """W and the gradient G seen from the right in an orthonormal basis V that holds W: WV and GV."""
+    """W and the gradient G, seen from the right in an orthonormal basis V that holds W."""
 
     V: FloatArray
     W: FloatArray

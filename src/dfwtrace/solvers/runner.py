@@ -127,11 +127,14 @@ class Runner:
         """Run the solver to its end, to the tolerance, to a limit or to Ctrl-C."""
         try:
             status = self._follow_uninterrupted(iterates, show)
-            self._certificate = self._certificate or self._certify()
+            if self.criteria.certified:
+                self._certificate = self._certificate or self._certify()
             here = self._here()
             gap = self._gap_of(here)
             if self._history:
                 self._history[-1]["gap"] = gap
+            if self._certificate is None:
+                return self._best, status
             # Without a tolerance, a gap within its own rounding counts as none.
             tol = self._certificate.rounding if self._tol is None else self._tol
             status = "optimal" if gap <= tol or self._stationary() else status
@@ -155,7 +158,7 @@ class Runner:
                 self._best = self._here()
             stop = self._call_back(record)
             show(record)
-            if self._reached_tolerance():
+            if self._reached_tolerance(iterate):
                 return "optimal"
             if stop:
                 return "stopped"
@@ -196,7 +199,7 @@ class Runner:
         every = self.criteria.certify_every
         if every is not None and iterate.epoch % every == 0:
             return True
-        if self._tol is None:
+        if self._tol is None or not self.criteria.certified:
             return False
         if iterate.objective - self._lower_bound <= self._tol and not self._n_certificates:
             return True  # as F is no lower than 0, say
@@ -236,7 +239,10 @@ class Runner:
         known = self._certificate
         return known is not None and known.sigma_bound == 0.0 and known.excess <= known.rounding
 
-    def _reached_tolerance(self) -> bool:
+    def _reached_tolerance(self, iterate: Iterate) -> bool:
+        if self._tol is not None and not self.criteria.certified:
+            above = iterate.objective - self._lower_bound  # such as 0
+            return min(iterate.gap_estimate, above) <= self._tol
         if self._certificate is None or self._tol is None:
             return False
         gap = self._history[-1]["gap"]

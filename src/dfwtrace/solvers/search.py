@@ -21,7 +21,7 @@ from dfwtrace.validation import as_number
 _log = logging.getLogger("dfwtrace")
 
 #: Solves a problem for a radius, from a start, under a title for the progress bar.
-Run = Callable[[Problem, float, LowRankMatrix, str], Result]
+Run = Callable[[StoppingCriteria, Problem, float, LowRankMatrix, str], Result]
 #: Scores the result without a fold on the fold's rows; higher is better.
 Score = Callable[[int, Result], float]
 
@@ -30,6 +30,8 @@ _SMALLEST, _LARGEST = 0.1, 30.0
 # Radii beyond the ends of a grid, at most. Features of very different size may need very large
 # ones; below the smallest there is little but W = 0.
 _LARGER, _SMALLER = 20, 6
+# A fit that only serves to score its radius ends when its gap is about so many times the tolerance.
+_COARSER = 3.0
 # Of radius="auto": the epochs and tolerance of a fit, the ratio of neighbours, how many radii that
 # do worse end the search, and up to how many rows each fold is left out in turn.
 _EPOCHS, _TOL, _RATIO, _PATIENCE, _FEW_ROWS = 10, 1e-3, 3.0, 2, 1000
@@ -78,12 +80,17 @@ class _Trial(NamedTuple):
 
 @dataclass
 class Search:
-    """A problem with folds, and what has been tried on it."""
+    """A problem with folds, and what has been tried on it.
+
+    Where fits without a fold only serve to compare radii, they may be `coarse`: none is certified.
+    """
 
     problem: Problem
     folds: Sequence[int]
+    criteria: StoppingCriteria
     run: Run
     score: Score | None = None
+    coarse: bool = False
     trials: list[_Trial] = field(default_factory=list)  # from the smallest radius to the largest
 
     def over(self, grid: Grid) -> Search:
@@ -149,7 +156,7 @@ class Search:
             problem, W = self.problem.without(fold), self._start(place, k, radius)
             title = f"radius {radius:.2g}, {k + 1}/{len(self.folds)}"
             try:
-                result = self.run(problem, radius, W, title)
+                result = self.run(self._scoring, problem, radius, W, title)
                 trial.results.append(result)
                 if result.status == "interrupted":
                     raise KeyboardInterrupt
@@ -159,6 +166,14 @@ class Search:
                 trial.scores.append(as_number(score, "scoring"))
             except KeyboardInterrupt as ended:
                 raise self._interruption() from ended
+
+    @property
+    def _scoring(self) -> StoppingCriteria:
+        """When fits without a fold end."""
+        if not self.coarse:
+            return self.criteria
+        tol = self.criteria.tol
+        return replace(self.criteria, tol=None if tol is None else _COARSER * tol, certified=False)
 
     def _start(self, place: int, k: int, radius: float) -> LowRankMatrix:
         """The solution for the next smaller radius, or that for the next larger one, shrunk."""
@@ -170,18 +185,26 @@ class Search:
 
     def refit(self) -> list[Result]:
         """The results on all rows, for each of the radii."""
-        problem, W = self.problem.without(None), LowRankMatrix.zeros(self.problem.shape)
-        results = list[Result]()
+        results, W = list[Result](), LowRankMatrix.zeros(self.problem.shape)
         for trial in self.trials:
-            try:
-                result = self.run(problem, trial.radius, W, f"radius {trial.radius:.2g}")
-                if result.status == "interrupted":
-                    raise KeyboardInterrupt
-            except KeyboardInterrupt as ended:
-                raise self._interruption(results) from ended
-            results.append(result)
-            W = result.W
+            results.append(self._refit(trial.radius, W, results))
+            W = results[-1].W
         return results
+
+    def refit_best(self) -> Result:
+        """The result on all rows for the best radius, from that without the first fold."""
+        best = self.trials[self.best]
+        return self._refit(best.radius, best.results[0].W)
+
+    def _refit(self, radius: float, W: LowRankMatrix, before: Sequence[Result] = ()) -> Result:
+        problem, title = self.problem.without(None), f"radius {radius:.2g}"
+        try:
+            result = self.run(self.criteria, problem, radius, W, title)
+            if result.status == "interrupted":
+                raise KeyboardInterrupt
+        except KeyboardInterrupt as ended:
+            raise self._interruption(before) from ended
+        return result
 
     def _interruption(self, on_all_rows: Sequence[Result] = ()) -> KeyboardInterrupt:
         """With the best result so far; one that no rows have judged, if there is no other."""
@@ -207,7 +230,7 @@ def in_order(found: Path, given: list[float]) -> Path:
     losses, scores = found.validation, found.scores
     return Path(
         found.radii[order],
-        [found.results[k] for k in order],
+        [found.results[k] for k in order if found.results],
         None if losses is None else losses[order],
         [[results[k] for k in order] for results in found.fold_results],
         None if scores is None else scores[order],
@@ -224,14 +247,16 @@ def find_radius(
     """
     method, criteria = resolve("accelerated"), StoppingCriteria(_EPOCHS, _TOL, max_time)
 
-    def run(problem: Problem, radius: float, W: LowRankMatrix, title: str) -> Result:
+    def run(
+        criteria: StoppingCriteria, problem: Problem, radius: float, W: LowRankMatrix, title: str
+    ) -> Result:
         runner = Runner(problem, method, criteria, verbose=verbose, began=began, title=title)
         return runner.run(radius, W, seed)
 
     n_rows, scale = problem.rows.facts.n_rows, problem.radius_scale()
     folds = range(0 if n_rows < 2 else min(5, n_rows) if n_rows <= _FEW_ROWS else 1)
     grid = Grid([scale], _RATIO, _PATIENCE) if 0.0 < scale < math.inf else Grid([1.0])
-    search = Search(problem, folds, run).over(grid)
+    search = Search(problem, folds, criteria, run, coarse=True).over(grid)
     problem.without(None)
     found = search.path([])
     if not found.fold_results:  # one row teaches nothing of the radius

@@ -28,6 +28,7 @@ class StoppingCriteria:
     tol: float | None = None  # stop when the certified gap is at most tol·|F(0)|
     max_time: float | None = None  # wall-clock limit in seconds, checked after each epoch
     certify_every: int | None = None  # epochs
+    certified: bool = True  # else the run ends by the estimate of its gap
 
     def __post_init__(self) -> None:
         check_count("max_iter", self.max_iter, 0)
