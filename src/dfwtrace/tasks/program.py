@@ -108,7 +108,8 @@ class ShardProgram:
         value, inner = self.report(held)
         if np.isnan(inner):
             inner = np.vdot(W.U * W.s, right)
-        return np.concatenate([[value, inner], right.ravel(), left.ravel(), unknown])
+        columns = self.balance(held)[2:] if self.task.supports("balance") else unknown
+        return np.concatenate([[value, inner], right.ravel(), left.ravel(), columns])
 
     def balance(self, held: ShardState) -> FloatArray:
         """[F_j, ⟨S, R⟩, Σ weights, Rᵀ1, c]: the gradient in the intercept, and its curvature."""
