@@ -163,5 +163,5 @@ def test_a_second_run_counts_for_itself(build: Build) -> None:
     problem.prepare_run(1.0, 3)
     assert not problem.workers.rounds
     problem.begin(inside(1))
-    assert [made.method for made in problem.workers.rounds] == first
+    assert [made.method for made in problem.workers.rounds] == first[2:]  # F(0) is known by now
     assert (problem.radius, problem.seed) == (1.0, 3)

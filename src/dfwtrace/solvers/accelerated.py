@@ -1,8 +1,9 @@
 """Corrective Frank-Wolfe: quasi-Newton steps in the factors of W, new columns from a block oracle.
 
-An epoch is one of three steps. `_descend` moves the factors that W has, `_widen` adds columns to
-them, and `_frank_wolfe` makes sure that the epoch ends no higher than Frank-Wolfe's own step, so
-that F converges as it does there (docs/solver.md has the lemma). All else is there to be faster.
+An epoch moves the factors that W has (`_descend`, or `_project` where F is evenly curved) or adds
+columns to them (`_widen`), and `_frank_wolfe` makes sure that it ends no higher than what
+Frank-Wolfe's own step promises, so that F converges as it does there: docs/solver.md has the lemma.
+All else is there to be faster.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
-from dfwtrace.linalg.golub_kahan import Product
+from dfwtrace.linalg.golub_kahan import GolubKahan, Product
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.linalg.parallel import gram, matmul
 from dfwtrace.solvers.block_oracle import (
@@ -53,6 +54,7 @@ _TRIM = 0.002  # share of what a step promises by which columns that are dropped
 _PATIENCE = 40  # epochs within F's rounding error, if the gap does not fall either
 _TRIES = 30  # of adding columns, each with less of them
 _SEARCHES = 6  # evaluations on the way to Frank-Wolfe's atom
+_LAST_PRODUCTS = 30  # with G, of each side, before a run ends without a step
 _STEEPEST = 1e3  # a projection gives up when L would have to grow by this factor
 _FLATTEST = 1e-12  # the least curvature of a new column, over the largest
 
@@ -89,7 +91,7 @@ class Descent:
     def iterates(self, start: Start) -> Iterator[Iterate]:
         """Yield W_1, W_2, …; end early if nothing lowers F beyond its rounding error."""
         for t in range(start.first, start.epochs):
-            if not self.step():
+            if not (self.step() or self._last_look()):
                 self._return()
                 return
             point, how = self._point, (self._seen.sigma, self._gamma, 1)
@@ -210,6 +212,20 @@ class Descent:
             self._lbfgs = LBFGS()
         self._accept(tried, gamma)
         return True
+
+    def _last_look(self) -> bool:
+        """The same for a pair of G that is sought by itself, where no other step helps."""
+        self._return()
+        gradient, start = self._problem.gradient, self._rng.standard_normal(self._problem.shape[1])
+        process = GolubKahan(gradient.times, gradient.transpose_times, start).run(_LAST_PRODUCTS)
+        if not process.steps:
+            return False
+        pair = process.top_pair()
+        if not pair.sigma > self._seen.sigma:
+            return False
+        self._seen = self._seen._replace(sigma=pair.sigma, u=pair.u, v=pair.v)
+        falls = -self._slope(self._point, self._seen) > self._noise
+        return falls and self._frank_wolfe(self._point, self._seen)
 
     def _toward_atom(self, before: Point, seen: Seen, gamma: float) -> Point:
         """(1-γ) W - γμ uvᵀ, with q as it was."""
