@@ -142,7 +142,7 @@ class Search:
         """Whether a larger radius could change anything."""
         if self._out_of_time:
             return False
-        # A fit that was cut short may still be on its way to the bound, and a coarse one ends before.
+        # A fit that was cut short may be on its way to the bound; a coarse one ends before it.
         return any(
             r.is_bound_active
             or r.status != "optimal"
