@@ -32,6 +32,7 @@ _SMALLEST, _LARGEST = 0.1, 30.0
 _LARGER, _SMALLER = 20, 6
 # A fit that only serves to score its radius ends when its gap is about so many times the tolerance.
 _COARSER = 3.0
+_ON_ITS_WAY = 0.5  # share of the radius from which on such a fit may be held back by it
 # Of radius="auto": the epochs and tolerance of a fit, the ratio of neighbours, how many radii that
 # do worse end the search, and up to how many rows each fold is left out in turn.
 _EPOCHS, _TOL, _RATIO, _PATIENCE, _FEW_ROWS = 10, 1e-3, 3.0, 2, 1000
@@ -141,8 +142,13 @@ class Search:
         """Whether a larger radius could change anything."""
         if self._out_of_time:
             return False
-        # A fit that was cut short may still be on its way to the bound.
-        return any(r.is_bound_active or r.status != "optimal" for r in self.trials[-1].results)
+        # A fit that was cut short may be on its way to the bound; a coarse one ends before it.
+        return any(
+            r.is_bound_active
+            or r.status != "optimal"
+            or (self.coarse and float(r.W.s.sum()) >= _ON_ITS_WAY * r.radius)
+            for r in self.trials[-1].results
+        )
 
     @property
     def _out_of_time(self) -> bool:
