@@ -39,7 +39,7 @@ def test_a_number_of_radii_finds_one_that_is_neither_the_least_nor_the_largest(n
         X, y, _ = dt.datasets.make_multiclass(n=150, d=15, m=4, rank=2, random_state=0)
         y = np.where(np.random.default_rng(0).random(150) < 0.2, (y + 1) % 4, y)
     model = getattr(dt, f"TraceNorm{name}CV")(7, cv=2, tol=1e-2, **SMALL).fit(X, y)
-    assert model.radii_.shape == (7,)
+    assert 5 <= model.radii_.size <= 7  # it is left early where larger ones only do worse
     assert np.all(np.diff(model.radii_) > 0.0)
     assert model.radii_[0] < model.radius_ < model.radii_[-1]
     assert model.radius_ == model.radii_[model.scores_.mean(axis=1).argmax()]
