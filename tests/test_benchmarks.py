@@ -54,7 +54,7 @@ def check(row: Row, benchmark: str, sizes: Sequence[str] = "ndm") -> None:
     assert all(math.isfinite(number) for number in row.detail.values())
 
 
-@pytest.mark.filterwarnings("ignore:The best radius")
+@pytest.mark.filterwarnings("ignore:The best radius", "ignore:At the radius")  # labels at random
 def test_prediction_through_factors_is_that_of_the_dense_matrix() -> None:
     (row,) = command.SUITE["prediction"].run("toy", 1)
     check(row, "prediction")
