@@ -67,6 +67,7 @@ def test_the_representation_chosen_is_compared_with_all_others() -> None:
     assert [len(row.seconds) for row in rows] == [4, 3]
 
 
+@pytest.mark.filterwarnings("ignore:The best radius", "ignore:At the radius")  # labels at random
 def test_prediction_through_factors_is_that_of_the_dense_matrix() -> None:
     (row,) = command.SUITE["prediction"].run("toy", 1)
     check(row, "prediction")

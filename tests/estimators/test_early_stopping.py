@@ -26,7 +26,7 @@ SHARDS, SHARE = 3, 0.2
 ENGINE = dt.LocalEngine(SHARDS, n_jobs=1)
 LS, MULTI = "least squares", "multinomial"
 KINDS: dict[str, Any] = {LS: dt.TraceNormRegressor, MULTI: dt.TraceNormClassifier}
-RADIUS = {LS: 1.0, MULTI: 300.0}  # so large that the fits learn the noise
+RADIUS = {LS: 2.0, MULTI: 300.0}  # so large that the fits learn the noise
 TOL = {LS: 1e-9, MULTI: 1e-4}  # so small that this takes some epochs
 
 
@@ -164,7 +164,8 @@ def test_the_score_is_that_of_the_model(
     assert model.best_validation_score_ == pytest.approx(expected, rel=1e-8)
     assert model.best_validation_score_ == scores.max()
     assert scores.shape == (model.n_iter_,)
-    assert model.n_iter_ == scores.argmax() + 5
+    optimal = model.history_[-1]["gap"] <= TOL[name] * result.objective_at_zero
+    assert model.n_iter_ == scores.argmax() + 5 or optimal
     assert np.array_equal(model.history_.column("validation_score"), scores)
     total = (~left_out).sum() if outside is None else outside.sum()
     value = total * mean_loss(name, X[~left_out], y[~left_out], result, outside)
@@ -212,7 +213,7 @@ def test_without_early_stopping_there_are_no_scores(data: dict[str, Any]) -> Non
 def test_a_fit_that_is_optimal_first_ends_as_such(name: str, data: dict[str, Any]) -> None:
     """If the model kept is: else it was chosen by its score."""
     X, y = data[name]
-    small = {LS: 0.3, MULTI: 3.0}[name]
+    small = {LS: 1.0, MULTI: 3.0}[name]
     model = fitted(name, X, y, radius=small, n_iter_no_change=50, tol=0.05)
     assert model.status_ == "optimal"
     assert model.result_.relative_gap <= 0.05
@@ -259,7 +260,7 @@ def test_a_callback_is_called_too_and_may_end_the_fit(data: dict[str, Any]) -> N
         return {"norm": W.trace_norm} if len(seen) < 7 else True
 
     seen: list[float] = []
-    early = EarlyStopping(SHARE, 4, True, callback)
+    early = EarlyStopping(SHARE, 10, True, callback)
     how: Any = {"radius": RADIUS[MULTI], "engine": ENGINE}
     result = dt.solve(dt.Multinomial(), *data[MULTI], callback=early, **how)
     assert result.status == "stopped"

@@ -43,6 +43,7 @@ def test_sentences_of_150_intents() -> None:
     assert model.low_rank_.trace_norm <= model.radius_ * (1.0 + 1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:The classes are separated")
 def test_text_of_114_classes() -> None:
     data = cut("text", "classification", text(n=1500, m=114, words=1000))
     assert score(dt.TraceNormClassifier(), data) >= reference(data) - POINTS > 0.6

@@ -35,9 +35,9 @@ def test_a_fit_that_falls_short_warns_with_its_gap(
 ) -> None:
     X, y = multitask if name == "Regressor" else multiclass
     if search:
-        model = getattr(dt, f"TraceNorm{name}CV")([3.0], cv=2, max_iter=1)
+        model = getattr(dt, f"TraceNorm{name}CV")([0.5], cv=2, max_iter=1)
     else:
-        model = getattr(dt, f"TraceNorm{name}")(3.0, max_iter=1)
+        model = getattr(dt, f"TraceNorm{name}")(0.5, max_iter=1)
     with pytest.warns(ConvergenceWarning) as caught:
         model.fit(X, y)  # this is the caller
     (warning,) = caught

@@ -45,15 +45,11 @@ from dfwtrace.tasks.task import Columns
 _PROBES, _FIRST_PROBES = 8, 16
 _GROWTH = 4  # of the first probes, as long as all of them are worth a column
 _MOST_PROBES = 256  # and as long as W's columns leave room: at most half of the smaller side
-# A step must lower F by the first share of what its slope promises (Armijo's rule); one that adds
-# columns, whose slope is not as certain, by the second.
-_ENOUGH, _ENOUGH_NEW = 1e-4, 0.1
+_ENOUGH = 0.01  # a step must lower F by this share of what its slope promises (Armijo's rule)
 _SHORTEST = 1e-4  # share of a step that is tried
 _LACKING = 0.5  # new columns are due when they would make up this share of the gap
 _TRIM = 0.002  # share of what a step promises by which columns that are dropped may raise F
 _PATIENCE = 40  # epochs within F's rounding error, if the gap does not fall either
-_TRIES = 30  # of adding columns, each with less of them
-_SEARCHES = 6  # evaluations on the way to Frank-Wolfe's atom
 _LAST_PRODUCTS = 30  # with G, of each side, before a run ends without a step
 _STEEPEST = 1e3  # a projection gives up when L would have to grow by this factor
 _FLATTEST = 1e-12  # the least curvature of a new column, over the largest
@@ -61,6 +57,12 @@ _FLATTEST = 1e-12  # the least curvature of a new column, over the largest
 
 class Descent:
     """Where the run is, and the steps from there."""
+
+    # What a resumed run must know, beside the point, the metric and the pairs of L-BFGS.
+    _REMEMBERED = (
+        "_gamma", "_scale", "_curvature", "_lipschitz", "_last_gap", "_known", "_count", "_widened",
+        "_without_progress",
+    )  # fmt: skip
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._target = problem, start.target
@@ -87,6 +89,8 @@ class Descent:
         count = min(_PROBES if rank else _FIRST_PROBES, min(problem.shape) - rank)
         probes = random_probes(problem.shape, max(count, 0), self._rng)
         self._accept(self._evaluate(factors_of(start.W, problem.radius, b), probes), 0.0)
+        if rank:
+            self._expect_curvature()
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
         """Yield W_1, W_2, …; end early if nothing lowers F beyond its rounding error."""
@@ -102,14 +106,16 @@ class Descent:
         """One epoch; False if there is no step that is worth it."""
         if self._without_progress > _PATIENCE:
             return False
+        if self._point.W.rank == 0:
+            self._look_around()
         before, seen = self._point, self._seen
         if before.W.rank == 0:
             moved = self._begin()
         else:
             widen = self._lacks and not self._widened  # new columns are to be corrected first
             moved = (widen and self._widen()) or self._descend() or self._widen()
-        gain = before.objective - self._point.objective
-        if gain >= self._promise(before, seen):
+        promise = self._promise(before, seen)
+        if before.objective - self._point.objective >= 0.5 * promise or promise <= self._noise:
             return moved
         return self._frank_wolfe(before, seen) or moved
 
@@ -162,48 +168,50 @@ class Descent:
     # Frank-Wolfe's step: the frame
 
     def _promise(self, before: Point, seen: Seen) -> float:
-        """What a step of Frank-Wolfe is sure to lower F by, if F curves by C on its way."""
-        # min over γ in [0, 1] of γ·slope + ½γ²C.
-        fall = -self._slope(before, seen)
-        if fall <= self._noise:
-            return -np.inf
-        gamma = 1.0 if self._curvature <= fall else fall / self._curvature
-        promise = gamma * fall - 0.5 * gamma * gamma * self._curvature
-        return promise if promise > self._noise else -np.inf
+        """What the step below lowers F by, if F curves by no more than C on the way.
 
-    def _slope(self, before: Point, seen: Seen) -> float:
-        """F's on the way to the atom -μuvᵀ, and to b - ∂F/∂b over its largest curvature."""
-        gap = before.inner + self._problem.radius * seen.sigma
-        return -gap - float(before.columns.slope @ before.columns.slope) / self._steepest_b(before)
+        p = max over γ in [0, 1] of γg̃ - ½γ²C, and what the step in b is sure to gain.
+        """
+        gap, gamma = self._fall(before, seen), self._share(before, seen)
+        return gamma * gap - 0.5 * gamma**2 * self._curvature + self._gain_in_b(before)
 
-    def _steepest_b(self, point: Point) -> float:
-        return self._problem.task.smoothness * point.columns.weight or 1.0
+    def _fall(self, before: Point, seen: Seen) -> float:
+        """g̃ = ⟨W, G⟩ + μσ: minus the slope of F on the way to -μuvᵀ."""
+        return before.inner + self._problem.radius * seen.sigma
+
+    def _share(self, before: Point, seen: Seen) -> float:
+        """The γ of the promise."""
+        gap = self._fall(before, seen)
+        return 1.0 if self._curvature <= gap else gap / self._curvature
+
+    def _gain_in_b(self, before: Point) -> float:
+        """‖∂F/∂b‖²/4L: what the step in b gains at least, beside the one in W."""
+        return 0.5 * float(before.columns.slope @ self._step_in_b(before))
+
+    def _step_in_b(self, before: Point) -> FloatArray:
+        """(∂F/∂b)/2L with F's largest curvature L in b."""
+        steepest = self._problem.task.smoothness * before.columns.weight or 1.0
+        return before.columns.slope / (2.0 * steepest)
 
     def _frank_wolfe(self, before: Point, seen: Seen) -> bool:
-        """A line-searched step from the point before, if it ends lower than the epoch so far."""
-        slope, gamma, promise = self._slope(before, seen), 1.0, self._promise(before, seen)
-        if self._curvature > 0.0:
-            gamma = min(1.0, -slope / self._curvature)
-        best: tuple[Point, float] | None = None
-        for _ in range(_SEARCHES):
+        """A step from the point before that keeps half its promise, if it ends lower than here."""
+        gap, gained = self._fall(before, seen), self._gain_in_b(before)
+        while True:
+            gamma = self._share(before, seen)
+            if not gamma * gap + gained > self._noise:
+                self._return()
+                return False
             tried = self._toward_atom(before, seen, gamma)
-            change = tried.objective - before.objective
-            curvature = 2.0 * (change - gamma * slope) / gamma**2
-            self._curvature = max(self._curvature, curvature)
-            if best is None or tried.objective < best[0].objective:
-                best = tried, gamma
-            if before.objective - tried.objective >= promise:
+            fall = before.objective - tried.objective
+            # A trial that falls short of half of its promise has seen C to be 1.5 times as large.
+            if gamma * gap > self._noise:
+                measured = 2.0 * (gamma * gap + gained - fall) / gamma**2
+                self._curvature = max(self._curvature, measured)
+            if fall >= 0.5 * self._promise(before, seen) or gamma * gap <= self._noise:
                 break
-            # The parabola through what is known; near its lowest point the search is over.
-            lowest = min(1.0, -slope / curvature) if curvature > 0.0 else 1.0
-            if abs(lowest - gamma) <= 0.1 * gamma:
-                break
-            gamma = max(lowest, 0.01 * gamma)
-        assert best is not None
-        if not best[0].objective < self._point.objective - self._noise:
+        if not tried.objective < self._point.objective - self._noise:
             self._return()
             return False
-        tried, gamma = best
         # What is known of F's curvature still holds, unless the epoch has other columns by now.
         if gamma < 1.0 and self._point.x.size == before.x.size:
             if tried.x.size > before.x.size:
@@ -224,15 +232,13 @@ class Descent:
         if not pair.sigma > self._seen.sigma:
             return False
         self._seen = self._seen._replace(sigma=pair.sigma, u=pair.u, v=pair.v)
-        falls = -self._slope(self._point, self._seen) > self._noise
-        return falls and self._frank_wolfe(self._point, self._seen)
+        return self._frank_wolfe(self._point, self._seen)
 
     def _toward_atom(self, before: Point, seen: Seen, gamma: float) -> Point:
-        """(1-γ) W - γμ uvᵀ, with q as it was."""
+        """(1-γ) W - γμ uvᵀ, with q as it was, and the step in b."""
         (A, B, z, b), radius = before.parts, self._problem.radius
         kept, added = np.sqrt(1.0 - gamma), np.sqrt(gamma * radius * before.q(radius))
-        if self._width:
-            b = b - gamma * before.columns.slope / self._steepest_b(before)
+        b = b - self._step_in_b(before) if self._width else b
         wide_A = np.column_stack([kept * A, -added * seen.u])
         wide_B = np.column_stack([kept * B, added * seen.v])
         x = join(wide_A, wide_B, kept * z, b)
@@ -243,31 +249,36 @@ class Descent:
 
     # The first columns, and more of them
 
+    def _look_around(self) -> None:
+        """At W = 0: more probes, as long as all of them are worth a column."""
+        smaller, x, count = min(self._problem.shape), self._point.x, _FIRST_PROBES
+        most = min(smaller, max(_MOST_PROBES // 4, min(_MOST_PROBES, smaller // 2)))
+        self._point = self._evaluate(x, self._next_probes(x, count))
+        while count < most and self._amounts(outside_pairs(self._point))[-1] > 0.0:
+            count = min(_GROWTH * count, most)
+            for _ in range(2):  # new ones are random
+                self._point = self._evaluate(x, self._next_probes(x, count))
+        self._seen = look(self._point)
+        self._expect_curvature()
+
+    def _expect_curvature(self) -> None:
+        """Begin with the metric's C: what F's curvature on the way to the atom may be."""
+        if self._known:
+            u, v = self._seen.u[:, None], self._seen.v[:, None]
+            along = self._along(u, v, self._point.columns)
+            self._curvature = max(self._curvature, float(along[0]) * self._problem.radius**2)
+
     def _begin(self) -> bool:
         """The first columns, from the leading singular pairs of the gradient at W = 0."""
-        smaller = min(self._problem.shape)
-        count, most = (
-            _FIRST_PROBES,
-            min(smaller, max(_MOST_PROBES // 4, min(_MOST_PROBES, smaller // 2))),
-        )
-        x = self._point.x
-        while True:
-            self._point = self._evaluate(x, self._next_probes(x, count))
-            pairs = outside_pairs(self._point)
-            amounts = self._amounts(pairs)
-            if pairs.s[0] == 0.0 or amounts[-1] == 0.0 or count >= most:
-                break
-            count = min(_GROWTH * count, most)
-            self._point = self._evaluate(x, self._next_probes(x, count))
-        self._seen = look(self._point)
+        pairs = outside_pairs(self._point)
         if pairs.s[0] == 0.0:
             return False
         if not self._known:  # F's curvature has to be found out first
             moved = self._frank_wolfe(self._point, self._seen)
             self._scale = max(self._curvature, 0.0) / self._problem.radius**2 or 1.0
             return moved
+        amounts = self._amounts(pairs)
         along = self._along(pairs.U, pairs.V, self._point.columns)
-        self._curvature = float(along[0]) * self._problem.radius**2
         model = -amounts @ pairs.s + 0.5 * amounts**2 @ along
         return self._ridge(pairs, float(model)) or self._add(pairs, amounts)
 
@@ -323,7 +334,7 @@ class Descent:
         W = LowRankMatrix(metric.back(left[:, keep]), values[keep], pairs.V @ turn.T[:, keep])
         x = factors_of(W, radius, start.parts.b)
         tried = self._evaluate(x, self._next_probes(x))
-        if tried.objective > start.objective + _ENOUGH_NEW * model:
+        if tried.objective > start.objective + _ENOUGH * model:
             return False
         self._accept(tried, 1.0)
         return True
@@ -342,7 +353,7 @@ class Descent:
         if not amounts.size:
             return False
         (A, B, z, b), q, gamma = point.parts, point.q(radius), 1.0
-        for _ in range(_TRIES):
+        while gamma > _SHORTEST:
             roots = np.sqrt(gamma * q * amounts)
             # Whatever room the ball has left goes first: W shrinks only once there is none.
             slack = np.sqrt(np.maximum(z**2 - 2.0 * gamma * q * amounts.sum(), 0.0))
@@ -350,7 +361,7 @@ class Descent:
             tried = self._evaluate(x, self._next_probes(x))
             slope = -float(amounts @ (s - self._multiplier))
             rise = tried.objective - point.objective
-            if rise <= _ENOUGH_NEW * gamma * slope + self._noise:
+            if rise <= _ENOUGH * gamma * slope + self._noise:
                 self._remember_wider(amounts.size)
                 self._accept(tried, gamma)
                 self._widened = True
@@ -420,7 +431,7 @@ class Descent:
             tried = self._evaluate(x, self._next_probes(x))
             rise = tried.objective - point.objective
             curvature = 2.0 * (rise - step.slope) / step.squared
-            if rise <= -_ENOUGH_NEW * promises[side] + self._noise:
+            if rise <= -_ENOUGH * promises[side] + self._noise:
                 self._lipschitz = max(1.1 * curvature, 0.3 * L)
                 self._lbfgs = LBFGS()
                 self._accept(tried, 1.0 / L)
@@ -477,9 +488,8 @@ class Descent:
 
     def memory(self) -> Memory:
         """All that the next steps depend on, beside W, the value there and the shards' states."""
-        numbers = self._gamma, self._scale, self._curvature, self._last_gap, self._known
         return {
-            "numbers": (*numbers, self._without_progress),
+            "numbers": {name: getattr(self, name) for name in self._REMEMBERED},
             "point": self._point.memory(),
             "seen": tuple(self._seen),
             "metric": tuple(self._metric),
@@ -488,8 +498,8 @@ class Descent:
         }
 
     def _restore(self, memory: Memory) -> None:
-        *numbers, self._without_progress = memory["numbers"]
-        self._gamma, self._scale, self._curvature, self._last_gap, self._known = numbers
+        for name in self._REMEMBERED:
+            setattr(self, name, memory["numbers"][name])
         self._point = Point.restored(memory["point"], self._problem.shape, self._problem.radius)
         self._seen, self._metric = Seen(*memory["seen"]), Metric(*memory["metric"])
         self._lbfgs.restore(memory["pairs"])
