@@ -64,7 +64,7 @@ def check(name: str, problem: Problem, iterates: list[Iterate], features: Array 
         assert inner == pytest.approx(true_inner, abs=1e-10 * size)
         assert problem.radius * (sigma - true_sigma) <= 1e-9 * size  # a lower bound of σ₁
         assert gap == pytest.approx(inner + problem.radius * sigma, abs=rounding * size)
-    objectives = np.array([scale] + [iterate.objective for iterate in iterates])
+    objectives = np.array([iterate.objective for iterate in iterates])
     assert np.all(np.diff(objectives) <= rounding * scale)
     report = problem.workers.sum("report")
     assert report[0] == pytest.approx(iterates[-1].objective, abs=rounding * scale)

@@ -32,8 +32,6 @@ FEATURES: dict[str, Callable[[Array], Array]] = {
     "uncentred": lambda X: np.asarray(X + 3.0),
 }
 EPOCHS = 30
-# Where the search for Frank-Wolfe's step ends it may be a tenth away from the best γ.
-NEARLY = 0.98
 
 
 class Epoch(NamedTuple):
@@ -43,6 +41,7 @@ class Epoch(NamedTuple):
     after: float
     slope: float  # F's on the way to the atom of the pair that was seen, by dense arithmetic
     said: float  # the same by the solver
+    in_b: float  # what the step in b gains at least
     curvature: float  # C, the largest that the solver has seen so far
     searched: float  # F after a line-searched step to the atom of the exact pair
     rounding: float
@@ -113,7 +112,7 @@ def watched(name: str, X: Array, y: Array, radius: float, moves: bool, descent: 
             def searched(
                 gamma: float, W: Array = W, b: Array = b, g: Array = g, S: Array = exact
             ) -> float:
-                return at((1.0 - gamma) * W + gamma * S, b - gamma * g / steepest)[0]
+                return at((1.0 - gamma) * W + gamma * S, b - g / (2.0 * steepest))[0]
 
             found = minimize_scalar(
                 searched, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-9}
@@ -122,8 +121,9 @@ def watched(name: str, X: Array, y: Array, radius: float, moves: bool, descent: 
             yield Epoch(
                 F,
                 after,
-                float(np.vdot(G, atom - W) - g @ g / steepest),
-                descent._slope(point, seen),
+                float(np.vdot(G, atom - W)),
+                -descent._fall(point, seen),
+                float(g @ g) / (4.0 * steepest),
                 descent._curvature,
                 min(float(found.fun), searched(1.0)),
                 max(4.0 * descent._noise, 1e-13 * F),
@@ -134,9 +134,8 @@ def watched(name: str, X: Array, y: Array, radius: float, moves: bool, descent: 
     (W, b), lipschitz = here(), curved * float(np.linalg.norm(X, 2)) ** 2
     F, G, _ = at(W, b)
     lowest = F - float(np.vdot(W, G) + radius * np.linalg.norm(G, 2))
-    # The ball is 2μ wide; and b moves by g over its largest curvature, where ‖g‖² over twice that
-    # is no more than F can fall.
-    C = 4.0 * radius**2 * lipschitz + 2.0 * moves * (at_zero - lowest)
+    # The ball is 2μ wide; a step in W and b curves F by twice what each of them does at the most.
+    C = (1.0 + moves) * 4.0 * radius**2 * lipschitz
     return Run(found, lowest, C, at_zero)
 
 
@@ -162,7 +161,7 @@ CASES = pytest.mark.parametrize(
 def test_no_epoch_falls_by_less_than_is_promised(
     name: str, form: str, features: str, radius: float, intercept: bool
 ) -> None:
-    """γ·slope + ½γ²C for the best γ, with the pair that was seen and the C that was."""
+    """Half of the least γ·slope + ½γ²C, with the pair that was seen and the C that was."""
     for seed in range(2):
         epochs, _, C, at_zero = run(name, form, features, radius, intercept, seed)
         assert epochs
@@ -175,19 +174,19 @@ def test_no_epoch_falls_by_less_than_is_promised(
             if not epoch.slope < 0.0:
                 continue
             gamma = min(1.0, -epoch.slope / epoch.curvature) if epoch.curvature > 0.0 else 1.0
-            promise = -gamma * epoch.slope - 0.5 * gamma**2 * epoch.curvature
-            assert epoch.before - epoch.after >= NEARLY * promise - epoch.rounding, t
+            promise = -gamma * epoch.slope - 0.5 * gamma**2 * epoch.curvature + epoch.in_b
+            assert epoch.before - epoch.after >= 0.5 * promise - epoch.rounding, t
 
 
 @CASES
 def test_f_converges_as_frank_wolfe_does_at_least(
     name: str, form: str, features: str, radius: float, intercept: bool
 ) -> None:
-    """h_t ≤ 2C/(t + 2), with a C from the features and the radius alone."""
+    """h ≤ 4(C + h₀)/(t + 4), with a C from the features and the radius alone."""
     for seed in range(2):
         epochs, lowest, C, _ = run(name, form, features, radius, intercept, seed)
         for t, epoch in enumerate(epochs, start=1):
-            assert epoch.after - lowest <= 2.0 * C / (t + 2.0)
+            assert epoch.after - lowest <= 4.0 * (C + epochs[0].before - lowest) / (t + 4.0)
 
 
 def test_most_epochs_fall_by_more_than_a_line_searched_step() -> None:
@@ -206,5 +205,5 @@ def test_most_epochs_fall_by_more_than_a_line_searched_step() -> None:
                         if searched > 1e-6 * at_zero:
                             shares.append((epoch.before - epoch.after) / searched)
     assert np.mean(np.array(shares) < 1.0 - 1e-6) <= 0.08
-    assert min(shares) >= 0.1
+    assert min(shares) >= 0.05  # half of what is promised for the pair that is seen
     assert np.median(shares) >= 1.5
