@@ -54,15 +54,15 @@ _TINY = 1e-3  # constants below this are varied by a hundred, others by two
 CONSTANTS: dict[str, float | None] = {
     "accelerated._PROBES": None,
     "accelerated._FIRST_PROBES": None,
+    "accelerated._GROWTH": None,
     "accelerated._MOST_PROBES": None,
     "accelerated._ENOUGH": 0.0,
-    "accelerated._ENOUGH_NEW": 0.0,
     "accelerated._SHORTEST": 0.999,  # whole steps only
     "accelerated._LACKING": np.inf,  # new columns only where there is no other step
     "accelerated._TRIM": 0.0,
     "accelerated._PATIENCE": 10**9,
-    "accelerated._TRIES": 1,
-    "accelerated._SEARCHES": 1,
+    "accelerated._LAST_PRODUCTS": None,
+    "accelerated._STEEPEST": None,
     "accelerated._FLATTEST": None,
     "metric._WHOLE": 0,  # the diagonal of H where H is not gathered
     "metric._EVEN": 0.0,  # never the diagonal
@@ -190,6 +190,7 @@ _PARTS: dict[str, Patch] = {
     "pairs forgotten with new columns": (_DESCENT, "_remember_wider", _forget),
     "no Newton": (metric.Metric, "exact", False),
     "Newton without G's own term": (metric.Model, "_gradient", property(_no_gradient)),
+    "no projection": (_DESCENT, "_project", _answer(False)),
     "no trimming": (_DESCENT, "_trimming", _answer(np.positive)),
     "what trimming frees is not kept in z": (accelerated, "with_slack", lambda x, *_: x),
     "fresh probes each epoch": (accelerated, "next_probes", _random_probes),

@@ -391,7 +391,7 @@ class Descent:
                 direction = -(model.newton if exact else model.divide)(point.gradient)
             # Of a quadratic, the whole step gains half of what its slope promises.
             promised = -0.5 * float(direction @ point.gradient)
-            if exact and self._metric.basis is None and self._project(promised):
+            if exact and self._project(promised):
                 return True
             if self._search(direction):
                 return True

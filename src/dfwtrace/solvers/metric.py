@@ -26,7 +26,7 @@ from dfwtrace.solvers.problem import Problem
 _WHOLE = 1024
 # H is left to its diagonal if the eigenvalues of H, scaled to a unit diagonal, deviate from 1 by
 # less than this in the root mean square; found with a few random vectors.
-_EVEN, _VECTORS = 0.35, 4
+_EVEN, _VECTORS = 0.15, 4
 _FLATTEST = 1e-15  # the least curvature that counts, over the largest
 # Conjugate gradients for a Newton step end at this share of the residual, or after so many.
 _RESIDUAL, _MOST = 0.1, 30
