@@ -69,7 +69,8 @@ def metric_of(problem: Problem) -> Metric | None:
         return None
     values, gathered = problem.squared_lengths(), problem.summary is not None
     matrix = problem.second_moments() if gathered else None
-    if d > _WHOLE or _deviation(problem, values) < _EVEN:
+    known = task.supports("second_moments") and task.supports("curvature_product")
+    if d > _WHOLE or not known or _deviation(problem, values) < _EVEN:
         return Metric(values, matrix=matrix)
     values, basis = np.linalg.eigh(problem.second_moments() if matrix is None else matrix)
     return Metric(np.maximum(values, 0.0), basis)

@@ -152,7 +152,7 @@ class Task(Generic[State]):
         raise NotImplementedError
 
     def curvature_product(self, state: State, U: Array) -> Array:
-        """H U with ∇²F_j ⪯ I_m ⊗ H, for C_F and for the accelerated solver's metric."""
+        """H U with ∇²F_j ⪯ I_m ⊗ H, for C_F and for the default solver's metric."""
         raise NotImplementedError
 
     def second_moments(self, state: State) -> Array:
