@@ -206,5 +206,5 @@ def test_most_epochs_fall_by_more_than_a_line_searched_step() -> None:
                         if searched > 1e-6 * at_zero:
                             shares.append((epoch.before - epoch.after) / searched)
     assert np.mean(np.array(shares) < 1.0 - 1e-6) <= 0.08
-    assert min(shares) >= 0.1
+    assert np.quantile(shares, 0.01) >= 0.2
     assert np.median(shares) >= 1.5
