@@ -32,6 +32,7 @@ _SMALLEST, _LARGEST = 0.1, 30.0
 _LARGER, _SMALLER = 20, 6
 # A fit that only serves to score its radius ends when its gap is about so many times the tolerance.
 _COARSER = 3.0
+_COARSE_EPOCHS = 100  # at most: where so many are not enough, other radii are tried instead
 _ON_ITS_WAY = 0.5  # share of the radius from which on such a fit may be held back by it
 # Of radius="auto": the epochs and tolerance of a fit, the ratio of neighbours, how many radii that
 # do worse end the search, and up to how many rows each fold is left out in turn.
@@ -178,8 +179,9 @@ class Search:
         """When fits without a fold end."""
         if not self.coarse:
             return self.criteria
-        tol = self.criteria.tol
-        return replace(self.criteria, tol=None if tol is None else _COARSER * tol, certified=False)
+        tol, epochs = self.criteria.tol, min(self.criteria.max_iter, _COARSE_EPOCHS)
+        tol = None if tol is None else _COARSER * tol
+        return replace(self.criteria, max_iter=epochs, tol=tol, certified=False)
 
     def _start(self, place: int, k: int, radius: float) -> LowRankMatrix:
         """The solution for the next smaller radius, or that for the next larger one, shrunk."""
@@ -198,9 +200,9 @@ class Search:
         return results
 
     def refit_best(self) -> Result:
-        """The result on all rows for the best radius, from that without the first fold."""
+        """The result on all rows for the best radius, from the mean of those without a fold."""
         best = self.trials[self.best]
-        return self._refit(best.radius, best.results[0].W)
+        return self._refit(best.radius, _mean([result.W for result in best.results]))
 
     def _refit(self, radius: float, W: LowRankMatrix, before: Sequence[Result] = ()) -> Result:
         problem, title = self.problem.without(None), f"radius {radius:.2g}"
@@ -228,6 +230,11 @@ class Search:
         scores = np.array([trial.scores for trial in self.trials])
         by_fold = [list(fold) for fold in zip(*(t.results for t in self.trials), strict=True)]
         return Path(radii, results, losses, by_fold, None if self.score is None else scores)
+
+
+def _mean(matrices: Sequence[LowRankMatrix]) -> LowRankMatrix:
+    """The mean, whose trace norm is no larger than the largest of theirs."""
+    return (sum(matrices[1:], matrices[0]) / len(matrices)).compress()
 
 
 def in_order(found: Path, given: list[float]) -> Path:
