@@ -32,7 +32,6 @@ _SMALLEST, _LARGEST = 0.1, 30.0
 _LARGER, _SMALLER = 20, 6
 # A fit that only serves to score its radius ends when its gap is about so many times the tolerance.
 _COARSER = 3.0
-_COARSE_EPOCHS = 100  # at most: where so many are not enough, other radii are tried instead
 _ON_ITS_WAY = 0.5  # share of the radius from which on such a fit may be held back by it
 # Of radius="auto": the epochs and tolerance of a fit, the ratio of neighbours, how many radii that
 # do worse end the search, and up to how many rows each fold is left out in turn.
@@ -179,9 +178,8 @@ class Search:
         """When fits without a fold end."""
         if not self.coarse:
             return self.criteria
-        tol, epochs = self.criteria.tol, min(self.criteria.max_iter, _COARSE_EPOCHS)
-        tol = None if tol is None else _COARSER * tol
-        return replace(self.criteria, max_iter=epochs, tol=tol, certified=False)
+        tol = self.criteria.tol
+        return replace(self.criteria, tol=None if tol is None else _COARSER * tol, certified=False)
 
     def _start(self, place: int, k: int, radius: float) -> LowRankMatrix:
         """The solution for the next smaller radius, or that for the next larger one, shrunk."""
