@@ -70,7 +70,7 @@ except ImportError:  # scikit-learn before 1.9
 # What several estimators document alike: it takes the place of the key in their docstrings.
 _SHARED_DOCS = {
     "<settings>": """\
-tol : float or None, default=1e-2
+tol : float or None, default=0.01
     The fit ends when the certified gap is at most `tol` times the objective at W = 0. Finer ones
     change predictions by little; `dfwtrace.solve` takes 1e-4.
 max_iter : int or None, default=None

@@ -198,9 +198,9 @@ class Search:
         return results
 
     def refit_best(self) -> Result:
-        """The result on all rows for the best radius, from that without the first fold."""
+        """The result on all rows for the best radius, from the mean of those without a fold."""
         best = self.trials[self.best]
-        return self._refit(best.radius, best.results[0].W)
+        return self._refit(best.radius, _mean([result.W for result in best.results]))
 
     def _refit(self, radius: float, W: LowRankMatrix, before: Sequence[Result] = ()) -> Result:
         problem, title = self.problem.without(None), f"radius {radius:.2g}"
@@ -228,6 +228,11 @@ class Search:
         scores = np.array([trial.scores for trial in self.trials])
         by_fold = [list(fold) for fold in zip(*(t.results for t in self.trials), strict=True)]
         return Path(radii, results, losses, by_fold, None if self.score is None else scores)
+
+
+def _mean(matrices: Sequence[LowRankMatrix]) -> LowRankMatrix:
+    """The mean, whose trace norm is no larger than the largest of theirs."""
+    return (sum(matrices[1:], matrices[0]) / len(matrices)).compress()
 
 
 def in_order(found: Path, given: list[float]) -> Path:
