@@ -63,6 +63,7 @@ CONSTANTS: dict[str, float | None] = {
     "accelerated._PATIENCE": 10**9,
     "accelerated._LAST_PRODUCTS": None,
     "accelerated._STEEPEST": None,
+    "accelerated._FEW": 0,
     "accelerated._FLATTEST": None,
     "metric._WHOLE": 0,  # the diagonal of H where H is not gathered
     "metric._EVEN": 0.0,  # never the diagonal

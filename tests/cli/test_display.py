@@ -71,5 +71,5 @@ def test_a_line_for_each_run_without_a_terminal_only_if_asked_for(
     search = done(*words, "--radii", "1,8", "--cv", 2, "-v").stderr
     runs = re.findall(r"radius \d(?:, \d/2)?(?= )", search)
     in_turn = [f"radius {radius}, {k}/2" for radius in (1, 8) for k in (1, 2)]
-    assert runs == [*in_turn, "radius 1", "radius 8"]
+    assert runs in ([*in_turn, "radius 1"], [*in_turn, "radius 8"])  # only the best is refitted
     assert done(*words, "--radius", 8, "--verbose", "--quiet").stderr == ""

@@ -119,7 +119,7 @@ def test_features_that_explain_little_are_pointed_out() -> None:
 def test_classes_that_are_separated_are_pointed_out() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((30, 40)), np.arange(30) % 3
-    (said,) = sentences(dt.TraceNormClassifier(radius=1e4), X, y)
+    (said,) = sentences(dt.TraceNormClassifier(radius=1e4, tol=1e-5), X, y)
     assert said.startswith("The classes are separated: the objective is ")
     assert sentences(dt.TraceNormClassifier(radius=3.0), X, y) == []
 

@@ -19,6 +19,7 @@ _ADVICE = {
     "stalled": "Raise tol",
 }
 _AT_ZERO = 1e-4  # a fit that lowers F by at most this share of F(0) ended at about W = 0
+_SEPARATED = 1e-4  # classes are if F falls to this share of F(0), and within tol
 _LITTLE = 0.9  # a fit whose objective is at least this share of F(0) explains little
 _VERY_DIFFERENT = 1e9  # sizes of features, of which the small ones then count for nothing
 _SOME_ROWS = 2048  # to estimate these sizes by
@@ -40,7 +41,7 @@ def concerns(estimator: Any, result: Result, X: Data) -> Iterator[tuple[type[War
         few = "one row" if n_rows == 1 else f"{n_rows} rows"
         yield UserWarning, f"The radius was chosen by {few} only, which is a guess."
     before, now, radius = result.objective_at_zero, result.objective, result.radius
-    within = now <= (estimator.tol or 0.0) * before and before > 0.0
+    within = now <= min(estimator.tol or 0.0, _SEPARATED) * before and before > 0.0
     if is_classifier(estimator) and within and not result.is_bound_active:
         yield (
             UserWarning,

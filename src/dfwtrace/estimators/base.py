@@ -72,7 +72,7 @@ _SHARED_DOCS = {
     "<settings>": """\
 tol : float or None, default=0.01
     The fit ends when the certified gap is at most `tol` times the objective at W = 0. Finer ones
-    change predictions by little; `dfwtrace.solve` takes 1e-4.
+    change predictions by little, but W may have a lower rank; `dfwtrace.solve` takes 1e-4.
 max_iter : int or None, default=None
     Maximum number of epochs of a fit. If None, 1000 for solver "accelerated" and 100 for "dfw".
 max_time : float or None, default=None

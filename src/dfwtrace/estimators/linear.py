@@ -77,7 +77,7 @@ class TraceNormRegressor(RegressorMethods, FixedRadius):
     --------
     >>> import dfwtrace as dt
     >>> X, Y, _ = dt.datasets.make_multitask(n=300, d=20, m=10, rank=3, noise=0.01, random_state=0)
-    >>> model = dt.TraceNormRegressor(radius=0.9).fit(X, Y)
+    >>> model = dt.TraceNormRegressor(radius=0.9, tol=1e-4).fit(X, Y)
     >>> model.status_, model.low_rank_.rank, bool(model.score(X, Y) > 0.9)
     ('optimal', 3, True)
     """

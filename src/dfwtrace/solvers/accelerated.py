@@ -9,6 +9,7 @@ All else is there to be faster.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -52,6 +53,7 @@ _TRIM = 0.002  # share of what a step promises by which columns that are dropped
 _PATIENCE = 40  # epochs within F's rounding error, if the gap does not fall either
 _LAST_PRODUCTS = 30  # with G, of each side, before a run ends without a step
 _STEEPEST = 1e3  # a projection gives up when L would have to grow by this factor
+_FEW = 3  # conjugate gradients for the model, once L-BFGS has all the pairs it keeps: F is uneven
 _FLATTEST = 1e-12  # the least curvature of a new column, over the largest
 
 
@@ -386,7 +388,8 @@ class Descent:
         radius = self._problem.radius
         model = Model(point, self._metric, radius, self._scale, self._seen.inside)
         while True:
-            direction = None if exact else self._lbfgs.direction(point.gradient, model.divide)
+            first = partial(model.newton, most=_FEW) if self._lbfgs.full else model.divide
+            direction = None if exact else self._lbfgs.direction(point.gradient, first)
             if direction is None:
                 direction = -(model.newton if exact else model.divide)(point.gradient)
             # Of a quadratic, the whole step gains half of what its slope promises.

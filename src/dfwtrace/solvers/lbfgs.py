@@ -22,6 +22,11 @@ class LBFGS:
     def __init__(self) -> None:
         self.pairs: list[tuple[FloatArray, FloatArray, float]] = []
 
+    @property
+    def full(self) -> bool:
+        """Whether it keeps as many pairs as it ever does."""
+        return bool(self.pairs) and len(self.pairs) == room(self.pairs[0][0].size)
+
     def memory(self) -> Memory:
         """The pairs with their inverse curvatures, the oldest first."""
         return {"pairs": list(self.pairs)}

@@ -120,7 +120,7 @@ class Model:
         A, B, z, b = split(g, self._shape, self._width)
         return self._back(self._divide(join(self._metric.rotated(A), B, z, b)))
 
-    def newton(self, g: FloatArray) -> FloatArray:
+    def newton(self, g: FloatArray, most: int = _MOST) -> FloatArray:
         """The inverse of the model times a vector, by conjugate gradients.
 
         On the tangent space of the sphere, where `divide` is the preconditioner. They end early
@@ -131,7 +131,7 @@ class Model:
         solution = np.zeros_like(residual)
         direction = step = self._tangential(self._divide(residual))
         product = first = float(residual @ step)
-        for k in range(_MOST):
+        for k in range(most):
             image = self._tangential(self._times(direction))
             curvature = float(direction @ image)
             if curvature <= 0.0 or product <= _RESIDUAL**2 * first:

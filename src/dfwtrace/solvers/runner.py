@@ -35,6 +35,8 @@ _TRAFFIC = ("rounds", "numbers_sent", "other_rounds", "other_numbers")
 _COST = ("bytes_on_wire", "compute_seconds", "wait_seconds", "reduce_seconds")
 
 
+# F itself ends a run once it is below this share of the tolerance.
+_CLEARLY = 0.1
 Show = Callable[[Record], None]  # called with the record of each epoch
 
 
@@ -201,8 +203,10 @@ class Runner:
             return True
         if self._tol is None or not self.criteria.certified:
             return False
-        if iterate.objective - self._lower_bound <= self._tol and not self._n_certificates:
-            return True  # as F is no lower than 0, say
+        # As F is no lower than 0, say. A loose tolerance is for the gap of W, which says more.
+        known = iterate.objective - self._lower_bound
+        if known <= _CLEARLY * self._tol and not self._n_certificates:
+            return True
         # The estimate lies below the certified gap: while it is above tol, none can be reached, and
         # after a failed attempt not before it has fallen by as much as the gap was too large.
         if iterate.epoch < self._certify_from:
