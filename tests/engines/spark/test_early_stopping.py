@@ -29,7 +29,8 @@ def test_a_classifier_on_a_frame_is_the_one_of_this_process(
     radius: Any, spark: SparkSession, noisy: tuple[Any, Any]
 ) -> None:
     near = dt.TraceNormClassifier(radius, engine=dt.LocalEngine(SHARDS), **HOW).fit(*noisy)
-    assert near.validation_scores_.argmax() < near.n_iter_ - 1  # not the last epoch is kept
+    if radius != "auto":  # with a radius that was found, the first epoch may be the last
+        assert near.validation_scores_.argmax() < near.n_iter_ - 1  # not the last epoch is kept
     engine = dt.SparkEngine(spark, SHARDS, n_workers=2)
     far = dt.TraceNormClassifier(radius, engine=engine, **HOW)
     far.fit(frame_of(spark, *noisy), "label")

@@ -103,10 +103,10 @@ def test_a_search_on_a_frame_finds_the_radius_and_the_targets(spark: SparkSessio
     table = np.column_stack([X, Y]).tolist()
     frame = spark.createDataFrame(table, ", ".join(f"{name} double" for name in columns))
     engine = dt.SparkEngine(spark, n_shards=2, n_workers=2)
-    search = dt.TraceNormRegressorCV(radii=[0.01, 0.1, 1.0, 10.0], cv=3, engine=engine)
+    search = dt.TraceNormRegressorCV(radii=[0.01, 0.1, 1.0, 10.0], cv=3, engine=engine, tol=1e-5)
     search.fit(frame, ["a", "b"], features=["x0", "x1", "x2"])
     assert search.radius_ == 1.0
-    near = dt.TraceNormRegressor(radius=1.0).fit(X, Y)
+    near = dt.TraceNormRegressor(radius=1.0, tol=1e-5).fit(X, Y)
     np.testing.assert_allclose(search.predict(X), near.predict(X), atol=1e-2)
 
 

@@ -52,11 +52,11 @@ def test_a_classifier_searches_on_a_frame(
     spark: SparkSession, frame: DataFrame, rows: tuple[Any, Any]
 ) -> None:
     engine = dt.SparkEngine(spark, SHARDS, n_workers=2)
-    search = dt.TraceNormClassifierCV(radii=[0.3, 3.0, 30.0, 300.0], cv=3, engine=engine)
+    search = dt.TraceNormClassifierCV(radii=[0.3, 3.0, 30.0, 300.0], cv=3, engine=engine, tol=1e-4)
     search.fit(frame, "label")
     assert search.scores_.shape == (4, 3)
     assert search.radius_ in (3.0, 30.0)
-    near = dt.TraceNormClassifier(radius=search.radius_).fit(*rows)
+    near = dt.TraceNormClassifier(radius=search.radius_, tol=1e-4).fit(*rows)
     np.testing.assert_allclose(
         search.predict_proba(rows[0]), near.predict_proba(rows[0]), atol=0.02
     )
