@@ -78,7 +78,7 @@ _FOR_USERS = {
     "radius='auto'": "--radius auto",
     "^radius": "--radius",
 }
-_RADII, _TOL = "10", 1e-2  # where none are given; the latter as of the estimators
+_RADII = "10"  # where none are given
 _STOPPING = ("max_time", "early_stopping", "validation_fraction", "n_iter_no_change")
 _SINGLE = ("solver", "lmo", "step", "checkpoint", *_STOPPING)  # for one radius only
 _OF_STEP = ("objective", "gap", "relative_gap", "status")
@@ -194,7 +194,7 @@ def fit(
             source=source,
             where=[("Solver", "this process"), (counted(work.n_shards, "shard"), ran)],
         )
-    scores, tol = page.evaluations, given["tol"]
+    scores, tol = page.evaluations, model.tol
     if test is not None and (warning := scores["test"].warning):
         output.warn(f"{test.name}: {warning}")
     facts = models.facts_of(model, page) | {"seconds": seconds, "model": out, "report": report}
@@ -270,7 +270,7 @@ def path(
         short += status != "optimal"
     if short:
         fits = f"{short} of {len(steps)} fits"
-        output.warn(f"{fits} ended short of the tolerance of {given['tol']:g}.")
+        output.warn(f"{fits} ended short of the tolerance of {model.tol:g}.")
     facts = {"source": rows.source, "task": kind, "folds": cv, "path": steps}
     facts["best_radius"] = float(model.radius_)
     output.say(ui.table(shown, left=0))
@@ -292,7 +292,7 @@ def settings_of(radius: str | None, radii: str | None, cv: int, given: Given) ->
         if given["early_stopping"] is not None:
             EarlyStopping(given["validation_fraction"], given["n_iter_no_change"])
     if given["tol"] is None and solver != "dfw":
-        given["tol"] = _TOL
+        del given["tol"]  # the estimator has a default
     if radius is not None:
         require(radii is None, "--radius and --radii exclude each other: one radius, or many.")
         return {"radius": "auto" if radius == "auto" else _number(radius), **given}

@@ -67,12 +67,15 @@ except ImportError:  # scikit-learn before 1.9
         return fit
 
 
+# Epochs of least squares are few and cheap, and in raw units predictions need more of them.
+TOL_OF_REGRESSION = 1e-4
+
 # What several estimators document alike: it takes the place of the key in their docstrings.
 _SHARED_DOCS = {
     "<settings>": """\
-tol : float or None, default=0.01
+tol : float or None, default=<tol>
     The fit ends when the certified gap is at most `tol` times the objective at W = 0. Finer ones
-    change predictions by little, but W may have a lower rank; `dfwtrace.solve` takes 1e-4.
+    change predictions by little, but W may have a lower rank.
 max_iter : int or None, default=None
     Maximum number of epochs of a fit. If None, 1000 for solver "accelerated" and 100 for "dfw".
 max_time : float or None, default=None
@@ -179,7 +182,7 @@ class TraceNormEstimator(
         doc = cleandoc(cls.__doc__ or "")
         for key, text in _SHARED_DOCS.items():
             doc = doc.replace(key, text)
-        cls.__doc__ = doc
+        cls.__doc__ = doc.replace("<tol>", "1e-4" if cls.tol == TOL_OF_REGRESSION else f"{cls.tol}")
 
     @abstractmethod
     def _task(self) -> ScoresTask:

@@ -17,7 +17,13 @@ from sklearn.model_selection import check_cv
 from dfwtrace._typing import Data, FloatArray
 from dfwtrace.api import search_radii
 from dfwtrace.engines import is_frame
-from dfwtrace.estimators.base import Named, TraceNormEstimator, read_weights, with_callbacks
+from dfwtrace.estimators.base import (
+    TOL_OF_REGRESSION,
+    Named,
+    TraceNormEstimator,
+    read_weights,
+    with_callbacks,
+)
 from dfwtrace.estimators.linear import ClassifierMethods, RegressorMethods
 from dfwtrace.result import Result
 from dfwtrace.solvers.search import Interrupted, Score
@@ -133,6 +139,7 @@ class CrossValidated(TraceNormEstimator):
         return score
 
 
+@dataclass(eq=False, repr=False)
 class TraceNormRegressorCV(RegressorMethods, CrossValidated):
     """`TraceNormRegressor` with the radius that does best on rows it has not seen.
 
@@ -162,6 +169,9 @@ class TraceNormRegressorCV(RegressorMethods, CrossValidated):
     >>> model.radius_, model.scores_.shape
     (1.0, (4, 5))
     """
+
+    _: KW_ONLY
+    tol: float | None = TOL_OF_REGRESSION
 
 
 @dataclass(eq=False, repr=False)

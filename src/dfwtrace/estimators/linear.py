@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from dfwtrace._typing import Array, Data
 from dfwtrace.engines import is_frame
-from dfwtrace.estimators.base import FixedRadius, Named, read_weights
+from dfwtrace.estimators.base import TOL_OF_REGRESSION, FixedRadius, Named, read_weights
 from dfwtrace.tasks.features.scores import LeastSquares, Multinomial
 
 _ROWS_AT_ONCE = 1024  # in the prediction of labels
@@ -54,6 +54,7 @@ class RegressorMethods(MultiOutputMixin, RegressorMixin):  # type: ignore[misc] 
         return part[0, ...] if self._one_target else part
 
 
+@dataclass(eq=False, repr=False)
 class TraceNormRegressor(RegressorMethods, FixedRadius):
     """Linear regression on many targets at once, with ‖W‖_* ≤ radius.
 
@@ -77,10 +78,13 @@ class TraceNormRegressor(RegressorMethods, FixedRadius):
     --------
     >>> import dfwtrace as dt
     >>> X, Y, _ = dt.datasets.make_multitask(n=300, d=20, m=10, rank=3, noise=0.01, random_state=0)
-    >>> model = dt.TraceNormRegressor(radius=0.9, tol=1e-4).fit(X, Y)
+    >>> model = dt.TraceNormRegressor(radius=0.9).fit(X, Y)
     >>> model.status_, model.low_rank_.rank, bool(model.score(X, Y) > 0.9)
     ('optimal', 3, True)
     """
+
+    _: KW_ONLY
+    tol: float | None = TOL_OF_REGRESSION
 
 
 @dataclass(eq=False, repr=False)

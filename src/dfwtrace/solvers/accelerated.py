@@ -62,8 +62,8 @@ class Descent:
 
     # What a resumed run must know, beside the point, the metric and the pairs of L-BFGS.
     _REMEMBERED = (
-        "_gamma", "_scale", "_curvature", "_lipschitz", "_last_gap", "_known", "_count", "_widened",
-        "_without_progress",
+        "_first", "_gamma", "_scale", "_curvature", "_lipschitz", "_last_gap", "_known", "_count",
+        "_widened", "_without_progress",
     )  # fmt: skip
 
     def __init__(self, problem: Problem, start: Start) -> None:
@@ -91,13 +91,14 @@ class Descent:
         count = min(_PROBES if rank else _FIRST_PROBES, min(problem.shape) - rank)
         probes = random_probes(problem.shape, max(count, 0), self._rng)
         self._accept(self._evaluate(factors_of(start.W, problem.radius, b), probes), 0.0)
+        self._first = self._point.objective
         if rank:
             self._expect_curvature()
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
         """Yield W_1, W_2, …; end early if nothing lowers F beyond its rounding error."""
         for t in range(start.first, start.epochs):
-            if not (self.step() or self._last_look()):
+            if self._vanished or not (self.step() or self._last_look()):
                 self._return()
                 return
             point, how = self._point, (self._seen.sigma, self._gamma, 1)
@@ -122,6 +123,11 @@ class Descent:
         return self._frank_wolfe(before, seen) or moved
 
     # What is known of the present point
+
+    @property
+    def _vanished(self) -> bool:
+        """Whether F is a rounding error of where it began: there is no digit left of it."""
+        return bool(abs(self._point.objective) <= np.finfo(np.float64).eps ** 2 * abs(self._first))
 
     @property
     def _gap(self) -> float:
