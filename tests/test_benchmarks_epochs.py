@@ -16,7 +16,7 @@ EPOCHS = {
     "squares, uncentred": 21,
     "classes": 28,
     "classes, intercept": 24,
-    "classes, separable": 17,
+    "classes, separable": 41,
     "classes, imbalanced": 88,
     "classes, raw units": 202,
     "digits": 25,
