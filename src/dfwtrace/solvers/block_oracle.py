@@ -94,7 +94,7 @@ def next_probes(
 def _outside(
     block: FloatArray, factor: FloatArray, count: int, rng: np.random.Generator
 ) -> FloatArray:
-    """So many orthonormal columns, the block's first; what it lacks is random."""
+    """`count` orthonormal columns, the block's first; what it lacks is random."""
     if count == 0:
         return np.zeros((len(factor), 0))
     lengths = np.linalg.norm(block, axis=0)

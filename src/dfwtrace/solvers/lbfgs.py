@@ -7,7 +7,7 @@ import numpy as np
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import Product
 
-# Pairs of changes that are kept, unless they take more than so many bytes; a few at least.
+# Pairs of changes that are kept, unless they take more than _MEMORY bytes; a few at least.
 _PAIRS, _FEWEST, _MEMORY = 40, 3, 1 << 28
 
 

@@ -28,7 +28,7 @@ _WHOLE = 1024
 # less than this in the root mean square; found with a few random vectors.
 _EVEN, _VECTORS = 0.15, 4
 _FLATTEST = 1e-15  # the least curvature that counts, over the largest
-# Conjugate gradients for a Newton step end at this share of the residual, or after so many.
+# Conjugate gradients for a Newton step end at this share of the residual, or after _MOST.
 _RESIDUAL, _MOST = 0.1, 30
 
 
