@@ -14,16 +14,17 @@ from dfwtrace.datasets import make_multiclass, make_multitask
 from dfwtrace.validation import check_seed
 
 X, Y, _ = make_multitask(n=60, d=8, m=6, rank=3, noise=0.5, random_state=0)
+FORM = "implicit"  # where the solver draws random probes
 
 
 def solve(**options: Any) -> tuple[bytes, ...]:
-    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, **options)
+    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.0, representation=FORM, **options)
     b = b"" if result.intercept is None else result.intercept.tobytes()
     return result.W.to_dense().tobytes(), b
 
 
 def path(**options: Any) -> tuple[bytes, ...]:
-    found = dt.path(dt.LeastSquares(), X, Y, radii=[0.5, 1.0], **options)
+    found = dt.path(dt.LeastSquares(), X, Y, radii=[0.5, 1.0], representation=FORM, **options)
     losses = b"" if found.validation is None else found.validation.tobytes()
     return found.results[1].W.to_dense().tobytes(), losses
 

@@ -340,3 +340,41 @@ def test_features_of_different_size_take_few_epochs() -> None:
     result = dt.solve(dt.Multinomial(6), X, y, radius=20.0, solver="accelerated", tol=1e-6)
     assert result.status == "optimal"
     assert len(result.history) <= 120, len(result.history)
+
+
+# Features that are curved alike
+
+
+@pytest.mark.parametrize(("spread", "even"), [(1.0, True), (1e3, False)])
+def test_only_features_of_one_size_are_even(problem_of: Build, spread: float, even: bool) -> None:
+    features = np.random.default_rng(1).standard_normal((400, D)) * np.geomspace(1.0, spread, D)
+    for form, gathered in (("gram", True), ("implicit", False)):
+        metric = metric_of(problem_with(problem_of, features, "least squares", form))
+        assert metric is not None
+        assert metric.even == (even and gathered)  # elsewhere a dense gradient costs a pass
+
+
+def test_the_whole_of_an_even_metric_is_decomposed(problem_of: Build) -> None:
+    features = np.random.default_rng(1).standard_normal((400, D))
+    found = metric_of(problem_with(problem_of, features, "least squares", "gram"))
+    assert found is not None
+    assert found.basis is None
+    metric = found.whole()
+    assert metric.basis is not None
+    assert metric.even
+    H = metric.basis @ np.diag(metric.values) @ metric.basis.T
+    np.testing.assert_allclose(H, features.T @ features, atol=1e-9 * 400)
+
+
+def test_even_features_that_hide_a_flat_direction_are_solved() -> None:
+    """Their curvatures deviate little from the mean, but for one that is next to nothing."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((300, 12))
+    X[:, -1] = X[:, 0] + 1e-4 * rng.standard_normal(300)
+    Y = X @ (rng.standard_normal((12, 2)) @ rng.standard_normal((2, 5)))
+    Y += 1e-2 * rng.standard_normal(Y.shape)
+    best = np.linalg.lstsq(X, Y)[0]
+    F = 0.5 * float(np.sum((X @ best - Y) ** 2))
+    result = dt.solve(dt.LeastSquares(), X, Y, radius=1.1 * np.linalg.norm(best, "nuc"), tol=1e-9)
+    assert result.status == "optimal"
+    assert result.objective <= F + 2e-9 * result.objective_at_zero

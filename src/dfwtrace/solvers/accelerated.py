@@ -38,23 +38,21 @@ from dfwtrace.solvers.factors import (
     with_slack,
 )
 from dfwtrace.solvers.lbfgs import LBFGS
-from dfwtrace.solvers.metric import Metric, Model, metric_of
+from dfwtrace.solvers.metric import EPS, Metric, Model, metric_of
 from dfwtrace.solvers.problem import Iterate, Problem, Start
-from dfwtrace.solvers.projection import View
+from dfwtrace.solvers.projection import project
 from dfwtrace.tasks.task import Columns
 
 _PROBES, _FIRST_PROBES = 8, 16
 _GROWTH = 4  # of the first probes, as long as all of them are worth a column
 _MOST_PROBES = 256  # and as long as W's columns leave room: at most half of the smaller side
-_ENOUGH = 0.01  # a step must lower F by this share of what its slope promises (Armijo's rule)
 _SHORTEST = 1e-4  # share of a step that is tried
 _LACKING = 0.5  # new columns are due when they would make up this share of the gap
 _TRIM = 0.002  # share of what a step promises by which columns that are dropped may raise F
 _PATIENCE = 40  # epochs within F's rounding error, if the gap does not fall either
 _LAST_PRODUCTS = 30  # with G, of each side, before a run ends without a step
-_STEEPEST = 1e3  # a projection gives up when L would have to grow by this factor
+_SLOW = 3  # epochs in which the gap has not fallen until other steps take the projections' place
 _FEW = 3  # conjugate gradients for the model, once L-BFGS has all the pairs it keeps: F is uneven
-_FLATTEST = 1e-12  # the least curvature of a new column, over the largest
 
 
 class Descent:
@@ -62,8 +60,8 @@ class Descent:
 
     # What a resumed run must know, beside the point, the metric and the pairs of L-BFGS.
     _REMEMBERED = (
-        "_first", "_gamma", "_scale", "_curvature", "_lipschitz", "_last_gap", "_known", "_count",
-        "_widened", "_without_progress",
+        "_first", "_gamma", "_scale", "_curvature", "_lipschitz", "_last_gap", "_known", "_leading",
+        "_widened", "_since", "_without_progress",
     )  # fmt: skip
 
     def __init__(self, problem: Problem, start: Start) -> None:
@@ -72,10 +70,11 @@ class Descent:
         self._width = 0 if problem.intercept is None else problem.shape[1]
         self._lbfgs = LBFGS()
         self._gamma = 0.0
-        self._count, self._widened = _PROBES, False  # probes; whether the last step added columns
+        self._widened = False  # whether the last step added columns
+        self._leading = min(_MOST_PROBES, *problem.shape)  # singular pairs that a projection keeps
         self._scale = 1.0  # curvatures over the metric's
         self._curvature = 0.0  # C: F's along the way to Frank-Wolfe's atom, the largest seen
-        self._last_gap, self._without_progress = np.inf, 0
+        self._last_gap, self._since, self._without_progress = np.inf, 0, 0
         self._point: Point
         self._seen: Seen
         if start.memory is not None:
@@ -84,7 +83,7 @@ class Descent:
         metric = metric_of(problem)
         self._known = metric is not None
         self._metric = metric or Metric(np.ones(problem.shape[0]))
-        self._lipschitz = float(self._metric.values.max()) or 1.0
+        self._lipschitz = float(self._metric.values.mean()) or 1.0
         b = np.zeros(0) if problem.intercept is None else problem.intercept.b
         # No more than there is room for beside W's factors.
         rank = start.W.rank
@@ -92,7 +91,7 @@ class Descent:
         probes = random_probes(problem.shape, max(count, 0), self._rng)
         self._accept(self._evaluate(factors_of(start.W, problem.radius, b), probes), 0.0)
         self._first = self._point.objective
-        if rank:
+        if rank or self._metric.even:
             self._expect_curvature()
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
@@ -109,12 +108,15 @@ class Descent:
         """One epoch; False if there is no step that is worth it."""
         if self._without_progress > _PATIENCE:
             return False
-        if self._point.W.rank == 0:
-            self._look_around()
         before, seen = self._point, self._seen
-        if before.W.rank == 0:
+        moved = self._metric.even and self._since <= _SLOW and self._project()
+        if not moved and self._metric.even:
+            self._metric = self._metric.whole()
+        if not moved and before.W.rank == 0:
+            self._look_around()
+            before, seen = self._point, self._seen
             moved = self._begin()
-        else:
+        elif not moved:
             widen = self._lacks and not self._widened  # new columns are to be corrected first
             moved = (widen and self._widen()) or self._descend() or self._widen()
         promise = self._promise(before, seen)
@@ -127,7 +129,7 @@ class Descent:
     @property
     def _vanished(self) -> bool:
         """Whether F is a rounding error of where it began: there is no digit left of it."""
-        return bool(abs(self._point.objective) <= np.finfo(np.float64).eps ** 2 * abs(self._first))
+        return bool(abs(self._point.objective) <= EPS**2 * abs(self._first))
 
     @property
     def _gap(self) -> float:
@@ -158,7 +160,7 @@ class Descent:
 
     def _next_probes(self, x: FloatArray, count: int = 0) -> Probes:
         A, B, _, _ = self._parts(x)
-        return next_probes(self._point, A, B, count or self._count, self._rng)
+        return next_probes(self._point, A, B, count or _PROBES, self._rng)
 
     def _accept(self, point: Point, gamma: float) -> None:
         first = self._last_gap == np.inf
@@ -167,6 +169,7 @@ class Descent:
         gap = max(self._gap, 0.0)  # below zero by rounding only
         falls = gap < 0.9 * self._last_gap  # also if it takes several steps
         self._last_gap = gap if falls else self._last_gap
+        self._since = 0 if falls else self._since + 1
         self._without_progress = 0 if falls or gain > self._noise else self._without_progress + 1
 
     def _return(self) -> None:
@@ -293,7 +296,7 @@ class Descent:
     def _along(self, U: FloatArray, V: FloatArray, columns: Columns) -> FloatArray:
         """F's curvature along uvᵀ for each column of U and V."""
         curved = self._scale * self._metric.along(U) * (columns.relative @ V**2)
-        return np.asarray(np.maximum(curved, _FLATTEST * curved.max(initial=0.0)))
+        return np.asarray(np.maximum(curved, EPS * curved.max(initial=0.0)))
 
     def _amounts(self, pairs: Pairs) -> FloatArray:
         """How much of each pair is to be added: (σ - θ)₊ over the curvature, as far as it fits."""
@@ -302,7 +305,7 @@ class Descent:
         # With θ ≥ λ, so that each is worth what other columns lose.
         least, radius = self._multiplier, self._problem.radius
         curved = self._along(pairs.U, pairs.V, self._point.columns)
-        curved = np.maximum(curved, pairs.s[0] * _FLATTEST**0.5 / radius)
+        curved = np.maximum(curved, pairs.s[0] * EPS**0.5 / radius)
         amounts = np.maximum(pairs.s - least, 0.0) / curved
         if amounts.sum() <= radius:
             return np.asarray(amounts)
@@ -321,7 +324,7 @@ class Descent:
         metric, radius, start = self._metric, self._problem.radius, self._point
         G = metric.rotated(pairs.U * pairs.s)
         curved = np.multiply.outer(metric.values, start.columns.relative @ pairs.V**2)
-        flattest = _FLATTEST * 1e-3 * float(curved.max())
+        flattest = EPS * float(curved.max())
 
         def at(kappa: float) -> tuple[FloatArray, float]:
             Y = -G / (curved + kappa)
@@ -342,7 +345,7 @@ class Descent:
         W = LowRankMatrix(metric.back(left[:, keep]), values[keep], pairs.V @ turn.T[:, keep])
         x = factors_of(W, radius, start.parts.b)
         tried = self._evaluate(x, self._next_probes(x))
-        if tried.objective > start.objective + _ENOUGH * model:
+        if tried.objective > start.objective:
             return False
         self._accept(tried, 1.0)
         return True
@@ -369,7 +372,7 @@ class Descent:
             tried = self._evaluate(x, self._next_probes(x))
             slope = -float(amounts @ (s - self._multiplier))
             rise = tried.objective - point.objective
-            if rise <= _ENOUGH * gamma * slope + self._noise:
+            if rise <= self._noise:
                 self._remember_wider(amounts.size)
                 self._accept(tried, gamma)
                 self._widened = True
@@ -398,56 +401,41 @@ class Descent:
             direction = None if exact else self._lbfgs.direction(point.gradient, first)
             if direction is None:
                 direction = -(model.newton if exact else model.divide)(point.gradient)
-            # Of a quadratic, the whole step gains half of what its slope promises.
-            promised = -0.5 * float(direction @ point.gradient)
-            if exact and self._project(promised):
-                return True
             if self._search(direction):
                 return True
             if not self._lbfgs.pairs:
                 return False
             self._lbfgs = LBFGS()
 
-    def _project(self, other: float) -> bool:
-        """The projection of W - G/L within the span of the factors and probes of one side.
+    def _project(self) -> bool:
+        """The projection of W - G/L, where F is curved about alike in all directions.
 
-        If it promises more than `other`: it finds new directions and cuts off others at once, but
-        only where F is curved about as much in all directions is it a long step.
+        It finds new directions and drops others at once, and L is the curvature along the step
+        before (Barzilai and Borwein, 1988).
         """
-        point, radius = self._point, self._problem.radius
-        (A, B, _, _), (Q, P), (images, back) = point.parts, point.probes, point.images
-        q = point.q(radius)
-        sides = [
-            View.of(np.hstack([B, P]), B, A / q, np.hstack([point.products, images])),
-            View.of(np.hstack([A, Q]), A, B / q, np.hstack([point.transposed, back])),
-        ]
-        first = self._lipschitz
-        while self._lipschitz <= _STEEPEST * first:
+        point, radius, first = self._point, self._problem.radius, self._lipschitz
+        G, tries = self._problem.gradient.gather(), 0
+        while True:
             L = self._lipschitz
-            steps = [view.step(L, radius) for view in sides]
-            promises = [-step.slope - 0.5 * L * step.squared for step in steps]
-            side = int(promises[1] > promises[0])
-            step = steps[side]
-            if not promises[side] > max(other, self._noise):
-                self._lipschitz = first
-                return False
-            self._count = _PROBES + step.W.rank  # as a subspace iteration for all of W
-            x = factors_of(
-                step.W if side == 0 else LowRankMatrix(step.W.V, step.W.s, step.W.U),
-                radius,
-                point.parts.b,
-            )
-            tried = self._evaluate(x, self._next_probes(x))
+            step = project(point.W, G, L, radius, self._leading)
+            # Where the ball holds nothing back, Newton's step is the better one.
+            if not (step.held and -step.slope - 0.5 * L * step.squared > self._noise):
+                break
+            (U, V), rank, tries = step.rest, step.W.rank, tries + 1
+            x = factors_of(step.W, radius, point.parts.b)
+            tried = self._evaluate(x, (U[:, :_PROBES], V[:, :_PROBES]))
             rise = tried.objective - point.objective
             curvature = 2.0 * (rise - step.slope) / step.squared
-            if rise <= -_ENOUGH * promises[side] + self._noise:
-                self._lipschitz = max(1.1 * curvature, 0.3 * L)
+            if rise <= self._noise:
+                self._lipschitz = curvature if curvature > 0.0 else L  # not but for rounding
+                self._leading = min(rank + rank // 2 + _PROBES, *self._problem.shape)
                 self._lbfgs = LBFGS()
                 self._accept(tried, 1.0 / L)
-                self._widened = True
                 return True
-            self._lipschitz = max(2.0 * L, min(curvature, 100.0 * L))
+            self._lipschitz = max(curvature, 2.0 * L)
         self._lipschitz = first
+        if tries:
+            self._return()
         return False
 
     def _search(self, direction: FloatArray) -> bool:
@@ -461,13 +449,12 @@ class Descent:
             rise, left = tried.objective - point.objective, change(direction) @ tried.gradient
             # Where rounding hides whether F falls, its slope decides (Hager and Zhang, 2005).
             level = rise <= self._noise and left <= -0.8 * slope
-            if rise <= _ENOUGH * t * slope or level:
+            if rise < 0.0 or level:
                 if change is not np.positive:
                     self._lbfgs = self._lbfgs.map(change)
                 self._lbfgs.remember(x - change(point.x), tried.gradient - change(point.gradient))
                 self._accept(tried, t)
                 self._widened = False
-                self._count = max(_PROBES, self._count // 2)
                 return True
             t *= shorter(slope * t, rise)
         return False

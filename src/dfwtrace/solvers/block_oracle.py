@@ -15,10 +15,10 @@ from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.parallel import gram, matmul, qr
 from dfwtrace.solvers.factors import Point
 from dfwtrace.solvers.metric import whitener
+from dfwtrace.solvers.projection import SMALLEST
 
 #: Q and P, orthonormal columns that G is multiplied by from the left and from the right.
 Probes = tuple[FloatArray, FloatArray]
-_NOTHING = 1e-8  # an image shorter than this, relative to the longest, is a rounding error
 
 
 class Pairs(NamedTuple):
@@ -98,7 +98,7 @@ def _outside(
     if count == 0:
         return np.zeros((len(factor), 0))
     lengths = np.linalg.norm(block, axis=0)
-    kept = lengths > _NOTHING * lengths.max(initial=0.0)
+    kept = lengths > SMALLEST * lengths.max(initial=0.0)
     block = (block[:, kept] / lengths[kept])[:, :count]
     fresh = rng.standard_normal((len(factor), count - block.shape[1]))
     block = np.hstack([block, fresh / np.linalg.norm(fresh, axis=0)])

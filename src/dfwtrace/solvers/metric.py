@@ -27,7 +27,9 @@ _WHOLE = 1024
 # H is left to its diagonal if the eigenvalues of H, scaled to a unit diagonal, deviate from 1 by
 # less than this in the root mean square; found with a few random vectors.
 _EVEN, _VECTORS = 0.15, 4
-_FLATTEST = 1e-15  # the least curvature that counts, over the largest
+# All of H's eigenvalues count as alike if they deviate by no more than this from their mean.
+_ALIKE = 0.8
+EPS = float(np.finfo(np.float64).eps)  # the least curvature that counts, over the largest
 # Conjugate gradients for a Newton step end at this share of the residual, or after _MOST.
 _RESIDUAL, _MOST = 0.1, 30
 
@@ -38,11 +40,19 @@ class Metric(NamedTuple):
     values: FloatArray
     basis: FloatArray | None = None
     matrix: FloatArray | None = None  # H itself, where only its diagonal is inverted
+    even: bool = False  # whether H is known to be about a multiple of the identity
 
     @property
     def exact(self) -> bool:
         """Whether products with H can be had without the rows."""
         return self.basis is not None or self.matrix is not None
+
+    def whole(self) -> Metric:
+        """The same with its eigenvectors, if H is at hand and not too large."""
+        if self.matrix is None or len(self.matrix) > _WHOLE:
+            return self
+        values, basis = np.linalg.eigh(self.matrix)
+        return Metric(np.maximum(values, 0.0), basis, even=self.even)
 
     def rotated(self, A: FloatArray) -> FloatArray:
         """Coordinates of the columns of A in the basis."""
@@ -70,10 +80,10 @@ def metric_of(problem: Problem) -> Metric | None:
     values, gathered = problem.squared_lengths(), problem.summary is not None
     matrix = problem.second_moments() if gathered else None
     known = task.supports("second_moments") and task.supports("curvature_product")
-    if d > _WHOLE or not known or _deviation(problem, values) < _EVEN:
-        return Metric(values, matrix=matrix)
-    values, basis = np.linalg.eigh(problem.second_moments() if matrix is None else matrix)
-    return Metric(np.maximum(values, 0.0), basis)
+    even = gathered and _deviation(problem, np.full(d, values.mean())) < _ALIKE
+    if even or d > _WHOLE or not known or _deviation(problem, values) < _EVEN:
+        return Metric(values, matrix=matrix, even=even)
+    return Metric(values, matrix=problem.second_moments() if matrix is None else matrix).whole()
 
 
 def _deviation(problem: Problem, diagonal: FloatArray) -> float:
@@ -106,12 +116,12 @@ class Model:
         steep_A = np.multiply.outer(metric.values * (scale / q**2), np.maximum(of_A, 0.0))
         steep_B = np.multiply.outer(self._c, np.maximum(of_B, 0.0))
         steepest = max(steep_A.max(), steep_B.max()) + self._level
-        flattest = _FLATTEST * steepest
+        flattest = EPS * steepest
         self._steep_A = np.maximum(steep_A + self._level, flattest)
         self._steep_B = np.maximum(steep_B + self._level, flattest)
         self._steep_z = max(self._level, flattest)
         curvature = point.columns.curvature[: self._width]
-        self._steep_b = np.maximum(curvature, _FLATTEST * curvature.max(initial=0.0))
+        self._steep_b = np.maximum(curvature, EPS * curvature.max(initial=0.0))
         self._x = join(self._A, B, z, np.zeros(self._width))
         self._x /= np.linalg.norm(self._x)
 

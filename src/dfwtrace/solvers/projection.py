@@ -1,55 +1,61 @@
-"""Projected gradient steps on the trace-norm ball, within a subspace of one side."""
+"""Projected gradient steps on the trace-norm ball, from a dense gradient."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import eigh
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.linalg.parallel import gram, matmul
-from dfwtrace.solvers.metric import whitener
+
+# Singular values below this share of the largest are roots of rounding errors.
+SMALLEST = float(np.sqrt(np.finfo(np.float64).eps))
 
 
-class ProjectedStep(NamedTuple):
-    """W⁺, with ⟨G, W⁺ - W⟩ and ‖W⁺ - W‖²."""
+class Projection(NamedTuple):
+    """W⁺, with ⟨G, W⁺ - W⟩ and ‖W⁺ - W‖², and the singular vectors that it left out."""
 
     W: LowRankMatrix
+    held: bool  # back by the ball
     slope: float
     squared: float
+    rest: tuple[FloatArray, FloatArray]
 
 
-class View(NamedTuple):
-    """W and the gradient G, seen from the right in an orthonormal basis V that holds W."""
+def project(
+    W: LowRankMatrix, G: FloatArray, lipschitz: float, radius: float, count: int
+) -> Projection:
+    """The W⁺ in the ball nearest to the `count` leading singular pairs of W - G/L."""
+    before = matmul(W.U * W.s, W.V.T)
+    U, s, V = leading_pairs(before - G / lipschitz, count)
+    kept = onto_simplex(s, radius)
+    rank = int(np.count_nonzero(kept))
+    after = LowRankMatrix(U[:, :rank], kept[:rank], V[:, :rank])
+    change = matmul(after.U * after.s, after.V.T) - before
+    slope, squared = float(np.vdot(G, change)), float(np.vdot(change, change))
+    return Projection(after, bool(s.sum() > radius), slope, squared, (U[:, rank:], V[:, rank:]))
 
-    V: FloatArray
-    W: FloatArray
-    G: FloatArray
 
-    @classmethod
-    def of(
-        cls, vectors: FloatArray, right: FloatArray, left: FloatArray, images: FloatArray
-    ) -> View:
-        """Of W = left · rightᵀ from any `vectors` whose span holds `right`, and their images."""
-        whitening = whitener(vectors)
-        V = matmul(vectors, whitening)
-        return cls(V, matmul(left, matmul(right.T, V)), matmul(images, whitening))
+def leading_pairs(M: FloatArray, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The leading singular values, the largest first, with the vectors of both sides.
 
-    def step(self, lipschitz: float, radius: float) -> ProjectedStep:
-        """The W⁺ whose rows are in the span of V that is nearest to W - G/L in the ball."""
-        M = self.W - self.G / lipschitz
-        # The values that are kept are not much smaller than the largest: their squares will do.
-        squares, turn = np.linalg.eigh(gram(M))
-        s, turn = np.sqrt(np.maximum(squares[::-1], 0.0)), turn[:, ::-1]
-        s[s <= 1e-7 * s[0]] = 0.0  # roots of rounding errors
-        kept = onto_simplex(s, radius)
-        count = int(np.count_nonzero(kept))
-        turn, kept = turn[:, :count], kept[:count]
-        left = matmul(M, turn) / s[:count]
-        change = matmul(left * kept, turn.T) - self.W
-        slope, squared = float(np.vdot(self.G, change)), float(np.vdot(change, change))
-        return ProjectedStep(LowRankMatrix(left, kept, matmul(self.V, turn)), slope, squared)
+    Fewer where M has fewer that are not zero.
+    """
+    scale = float(np.abs(M).max(initial=0.0)) or 1.0
+    tall = (M if M.shape[0] >= M.shape[1] else M.T) / scale  # squares do not overflow
+    size = tall.shape[1]
+    # Values that matter are not much smaller than the largest: their squares will do.
+    some = None if count >= size else [size - count, size - 1]
+    squares, turn = eigh(gram(tall), subset_by_index=some, check_finite=False)
+    s, turn = np.sqrt(np.maximum(squares[::-1], 0.0)), turn[:, ::-1]
+    above = int(np.count_nonzero(s > SMALLEST * s[0]))
+    s, turn = s[:above], turn[:, :above]
+    image = matmul(tall, turn) / s
+    U, V = (image, turn) if M.shape[0] >= M.shape[1] else (turn, image)
+    return U, scale * s, V
 
 
 def onto_simplex(s: FloatArray, radius: float) -> FloatArray:
