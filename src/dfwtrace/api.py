@@ -6,8 +6,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -24,13 +25,13 @@ from dfwtrace.arguments import (
 )
 from dfwtrace.data.shards import Folds
 from dfwtrace.engines import Engine, single_threaded_blas
-from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint
+from dfwtrace.files.checkpoint import Checkpoint, resolve_checkpoint, saved_representation
 from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.lmo import LMO
 from dfwtrace.result import Path, Result
 from dfwtrace.solvers.early_stopping import HELD_OUT, EarlyStopping
 from dfwtrace.solvers.problem import Problem
-from dfwtrace.solvers.runner import Runner
+from dfwtrace.solvers.runner import DigitsLostError, Runner
 from dfwtrace.solvers.search import Grid, Interrupted, Score, Search, find_radius, in_order
 from dfwtrace.solvers.solver import Callback, StoppingCriteria, resolve
 from dfwtrace.solvers.steps import Step
@@ -116,7 +117,8 @@ def solve(
     certify_every : int, optional
         Certify the gap every `certify_every` epochs, and at the end in any case.
     representation : {"auto", "gram", "implicit", "dense", "factored"}, default="auto"
-        What a shard keeps; see `dfwtrace.plan`.
+        What a shard keeps; see `dfwtrace.plan`. "auto" goes from "gram" to "implicit" where the
+        rounding of XᵀX may hide a gap of `tol`, as with features that are almost collinear.
     engine : Engine, optional
         Where the shards live; `LocalEngine()` by default, `SparkEngine` for a DataFrame.
     start : LowRankMatrix, optional
@@ -175,11 +177,8 @@ def solve(
         folds = early.folds(problem, 5 if automatic else 1, seed)
     W, search = check_start(start, problem, bound), None
     # One thread here too, so that the bits depend neither on the engine nor on the machine.
-    with (
-        single_threaded_blas(),
-        use_threads(problem.engine.n_threads),
-        closing(problem.start(digest=saving is not None, folds=folds)),
-    ):
+    with single_threaded_blas(), use_threads(problem.engine.n_threads), ExitStack() as workers:
+        workers.enter_context(closing(problem.start(digest=saving is not None, folds=folds)))
         if automatic:
             try:
                 bound, near, search = find_radius(problem, max_time, verbose, began, seed)
@@ -189,18 +188,31 @@ def solve(
                 W = near
             elif not standardize:  # else the run shrinks it
                 W = W * min(1.0, bound / W.trace_norm)
-        runner = Runner(
-            problem if early is None else problem.without(HELD_OUT),
-            method,
-            criteria,
-            callback=callback,
-            early_stopping=early,
-            verbose=verbose,
-            checkpoint=saving,
-            began=began,
-        )
+
+        def run(problem: Problem, attempt: Literal["only", "moments", "rows"]) -> Result:
+            return Runner(
+                problem if early is None else problem.without(HELD_OUT),
+                method,
+                criteria,
+                callback=callback,
+                early_stopping=early,
+                verbose=verbose,
+                checkpoint=saving,
+                attempt=attempt,
+                began=began,
+            ).run(bound, W, seed)
+
         try:
-            result = runner.run(bound, W, seed)
+            free = representation == "auto" and problem.plan.representation == "gram"
+            try:
+                if free and saving is not None and saved_representation(saving) == "implicit":
+                    raise DigitsLostError
+                result = run(problem, "moments" if free else "only")
+            except DigitsLostError:  # in sums over the rows, so the rows themselves are needed
+                problem = make_problem(task, data, method, max_iter, "implicit", *form[1:])
+                started = problem.start(digest=saving is not None, folds=folds)
+                workers.enter_context(closing(started))
+                result = run(problem, "rows")
         except KeyboardInterrupt:  # before the first epoch
             if search is None or not search.fold_results:
                 raise

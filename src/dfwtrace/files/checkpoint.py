@@ -112,6 +112,13 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, JSON], Memo
     return identity, memory
 
 
+def saved_representation(checkpoint: Checkpoint) -> JSON:
+    """Return what the shards of the run kept that wrote a checkpoint; None if there is none."""
+    if not os.path.exists(checkpoint.path):
+        return None
+    return read_checkpoint(checkpoint.path)[0].get("representation")
+
+
 class CheckpointFile:
     """The checkpoint of one run, which its identity describes."""
 
@@ -121,11 +128,16 @@ class CheckpointFile:
         self._seconds = 30.0 if self._epochs is None and seconds is None else seconds
         self._last, self._warned = time.monotonic(), False
 
-    def read(self) -> Memory | None:
-        """Return the memory of a run that was the same as this one; None if there is no file."""
+    def read(self, given_up: str | None = None) -> Memory | None:
+        """Return the memory of a run that was the same as this one; None if there is no file.
+
+        A file of a run in the representation `given_up` counts as none.
+        """
         if not self._path.exists():
             return None
         identity, memory = read_checkpoint(self._path)
+        if given_up is not None and identity.get("representation") == given_up:
+            return None
         for name, now in self._identity.items():
             if (then := identity.get(name, _BEFORE.get(name))) != now:
                 rows = name == "rows of the shards"

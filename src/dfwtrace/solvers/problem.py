@@ -189,6 +189,12 @@ class Problem:
         sigma = self.certificate(zero, value.inner).sigma_bound
         return abs(value.objective) / sigma if sigma > 0.0 else 0.0
 
+    def hides(self, gap: float, W: LowRankMatrix) -> bool:
+        """Whether rounding in XᵀX and XᵀY alone may be as large as such a gap at W."""
+        if self.summary is None:
+            return False
+        return bool(self.precision * self.summary.rounding(W, self.radius) > gap)
+
     @property
     def _scale(self) -> tuple[FloatArray, ...]:
         """As the last argument of a round, if there is one."""

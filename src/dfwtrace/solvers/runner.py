@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -49,6 +49,10 @@ class _Point(NamedTuple):
     b: FloatArray | None
 
 
+class DigitsLostError(Exception):
+    """Rounding in the sums that F is computed from may hide a gap within the tolerance."""
+
+
 @dataclass(eq=False, repr=False)
 class Runner:
     """A solver on a problem with workers, followed from the start to the result."""
@@ -61,6 +65,8 @@ class Runner:
     early_stopping: EarlyStopping | None = None  # where the problem is without the held-out rows
     verbose: bool | int | None = None
     checkpoint: Checkpoint | None = None
+    # "moments" ends with an error where rounding in moments hides the tolerance; "rows" follows it.
+    attempt: Literal["only", "moments", "rows"] = "only"
     began: float = field(default_factory=time.perf_counter)  # the user's call
     title: str = "dfwtrace"  # of the progress bar
 
@@ -86,7 +92,8 @@ class Runner:
         reading: AbstractContextManager[None] = nullcontext()
         if self.checkpoint is not None:
             self._checkpoint_file = CheckpointFile(self.checkpoint, self._identity(W))
-            saved = self._checkpoint_file.read()
+            given_up = "gram" if self.attempt == "rows" else None
+            saved = self._checkpoint_file.read(given_up)
             reading = reading if saved is None else checkpoint_errors(self.checkpoint.path)
         with reading:
             if saved is None:
@@ -140,6 +147,8 @@ class Runner:
             # Without a tolerance, a gap within its own rounding counts as none.
             tol = self._certificate.rounding if self._tol is None else self._tol
             status = "optimal" if gap <= tol or self._stationary() else status
+            if status == "stalled":
+                self._digits_lost()
             if self._is_best:
                 return here, status
             if self._gap_of(self._best) <= tol:
@@ -164,6 +173,8 @@ class Runner:
                 return "optimal"
             if stop:
                 return "stopped"
+            if self._tol is not None and self.problem.hides(self._tol, self._W):
+                self._digits_lost()
             if self.early_stopping is not None and self.early_stopping.is_over(self._history):
                 return "early_stopping"
             if criteria.max_time is not None and record["seconds"] >= criteria.max_time:
@@ -172,6 +183,10 @@ class Runner:
                 self._checkpoint_file.write(self._memory(iterate))
         # A solver that ends before its limit knows no better step.
         return "stalled" if len(self._history) < criteria.max_iter else "max_iter"
+
+    def _digits_lost(self) -> None:
+        if self.attempt == "moments":
+            raise DigitsLostError
 
     def _here(self) -> _Point:
         intercept = self.problem.intercept
