@@ -22,12 +22,12 @@ import numpy as np
 
 from benchmarks.corpus import methods, runs
 from benchmarks.corpus.problems import NAMES, Problem, load_all
-from dfwtrace.solvers import accelerated, block_oracle, factors, lbfgs, metric
+from dfwtrace.solvers import accelerated, block_oracle, columns, factors, lbfgs, metric
 from dfwtrace.solvers.problem import Problem as OurProblem
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (accelerated, factors, metric, block_oracle, lbfgs)
+    for module in (accelerated, columns, factors, metric, block_oracle, lbfgs)
 }
 PAGE = Path(__file__).parents[1] / "docs" / "solver.md"
 BEGIN, END = "<!-- ablation: begin -->\n", "<!-- ablation: end -->\n"
@@ -60,6 +60,7 @@ CONSTANTS: dict[str, float | None] = {
     "accelerated._LAST_PRODUCTS": None,
     "accelerated._SLOW": -1,  # no projections
     "accelerated._FEW": 0,
+    "columns._LOOSE": None,
     "metric._WHOLE": 0,  # the diagonal of H where H is not gathered
     "metric._EVEN": 0.0,  # never the diagonal
     "metric._ALIKE": 0.0,  # no projections

@@ -15,7 +15,6 @@ import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import GolubKahan, Product
-from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.linalg.parallel import gram, matmul
 from dfwtrace.solvers.block_oracle import (
     Pairs,
@@ -26,6 +25,7 @@ from dfwtrace.solvers.block_oracle import (
     outside_pairs,
     random_probes,
 )
+from dfwtrace.solvers.columns import amounts_of, ridge
 from dfwtrace.solvers.factors import (
     Point,
     evaluate,
@@ -40,7 +40,7 @@ from dfwtrace.solvers.factors import (
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.solvers.metric import EPS, Metric, Model, metric_of
 from dfwtrace.solvers.problem import Iterate, Problem, Start
-from dfwtrace.solvers.projection import project
+from dfwtrace.solvers.projection import SMALLEST, project
 from dfwtrace.tasks.task import Columns
 
 _PROBES, _FIRST_PROBES = 8, 16
@@ -302,47 +302,18 @@ class Descent:
         """How much of each pair is to be added: (σ - θ)₊ over the curvature, as far as it fits."""
         if pairs.s[0] == 0.0:
             return np.zeros_like(pairs.s)
-        # With θ ≥ λ, so that each is worth what other columns lose.
-        least, radius = self._multiplier, self._problem.radius
-        curved = self._along(pairs.U, pairs.V, self._point.columns)
-        curved = np.maximum(curved, pairs.s[0] * EPS**0.5 / radius)
-        amounts = np.maximum(pairs.s - least, 0.0) / curved
-        if amounts.sum() <= radius:
-            return np.asarray(amounts)
-        low, high = least, float(pairs.s[0])
-        for _ in range(60):
-            theta = 0.5 * (low + high)
-            over = (np.maximum(pairs.s - theta, 0.0) / curved).sum() > radius
-            low, high = (theta, high) if over else (low, theta)
-        return np.asarray(np.maximum(pairs.s - high, 0.0) / curved)
+        radius, columns = self._problem.radius, self._point.columns
+        curved = self._along(pairs.U, pairs.V, columns)
+        curved = np.maximum(curved, pairs.s[0] * SMALLEST / radius)
+        # With θ ≥ λ, each is worth what other columns lose.
+        return amounts_of(pairs.s, curved, self._multiplier, radius)
 
     def _ridge(self, pairs: Pairs, other: float) -> bool:
-        """W = YVᵀ with the Y that minimises ⟨G, W⟩ + ½⟨W, H W C⟩ + ½κ‖W‖², and κ by the radius.
-
-        Only if it promises more than adding the pairs one by one does.
-        """
-        metric, radius, start = self._metric, self._problem.radius, self._point
-        G = metric.rotated(pairs.U * pairs.s)
-        curved = np.multiply.outer(metric.values, start.columns.relative @ pairs.V**2)
-        flattest = EPS * float(curved.max())
-
-        def at(kappa: float) -> tuple[FloatArray, float]:
-            Y = -G / (curved + kappa)
-            return Y, float(np.sqrt(np.maximum(np.linalg.eigvalsh(gram(Y)), 0.0)).sum())
-
-        low, high = flattest, flattest + float(pairs.s.sum()) / radius
-        Y, norm = at(low)
-        if norm > radius:
-            while high > 1.05 * low:
-                middle = np.sqrt(low * high)
-                low, high = (middle, high) if at(middle)[1] > radius else (low, middle)
-            Y, norm = at(high)
-        model = float(np.vdot(G, Y) + 0.5 * np.vdot(Y, curved * Y))
+        """All columns at once, if that promises more than adding the pairs one by one does."""
+        start, radius = self._point, self._problem.radius
+        W, model = ridge(pairs, self._metric, start.columns.relative, radius)
         if not model < other:
             return False
-        left, values, turn = np.linalg.svd(Y, full_matrices=False)
-        keep = values > 1e-9 * values[0]
-        W = LowRankMatrix(metric.back(left[:, keep]), values[keep], pairs.V @ turn.T[:, keep])
         x = factors_of(W, radius, start.parts.b)
         tried = self._evaluate(x, self._next_probes(x))
         if tried.objective > start.objective:
