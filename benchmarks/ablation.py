@@ -22,12 +22,12 @@ import numpy as np
 
 from benchmarks.corpus import methods, runs
 from benchmarks.corpus.problems import NAMES, Problem, load_all
-from dfwtrace.solvers import accelerated, block_oracle, columns, factors, lbfgs, metric
+from dfwtrace.solvers import accelerated, block_oracle, columns, factors, lbfgs, metric, projection
 from dfwtrace.solvers.problem import Problem as OurProblem
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (accelerated, columns, factors, metric, block_oracle, lbfgs)
+    for module in (accelerated, columns, factors, metric, block_oracle, projection, lbfgs)
 }
 PAGE = Path(__file__).parents[1] / "docs" / "solver.md"
 BEGIN, END = "<!-- ablation: begin -->\n", "<!-- ablation: end -->\n"
@@ -67,6 +67,8 @@ CONSTANTS: dict[str, float | None] = {
     "metric._VECTORS": None,
     "metric._RESIDUAL": 0.0,
     "metric._MOST": None,
+    "projection._LARGE": np.inf,  # all in float64
+    "projection._APART": None,
     "lbfgs._PAIRS": None,
     "lbfgs._FEWEST": None,
     "lbfgs._MEMORY": None,

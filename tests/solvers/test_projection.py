@@ -44,6 +44,23 @@ def test_few_pairs_are_those_of_the_matrix_cut_off(shape: tuple[int, int]) -> No
     np.testing.assert_allclose(step.W.to_dense(), project_onto_ball(cut, radius), atol=1e-10)
 
 
+@pytest.mark.parametrize("lowest", [0.5, 1e-4, 1e-7])
+@pytest.mark.parametrize("shape", [(400, 300), (300, 400)])
+def test_many_columns_are_as_exact(shape: tuple[int, int], lowest: float) -> None:
+    """Float32 comes first there, where the values that are wanted lie within its digits."""
+    rng = np.random.default_rng(2)
+    U, V = (np.linalg.qr(rng.standard_normal((size, 300)))[0] for size in shape)
+    s = np.geomspace(1.0, lowest, 300)
+    M = (U * s) @ V.T
+    left, found, right = leading_pairs(M, 40)
+    np.testing.assert_allclose(found, s[:40], rtol=1e-5 if lowest < 1e-6 else 1e-9)
+    np.testing.assert_allclose(right.T @ right, np.eye(40), atol=1e-8)
+    np.testing.assert_allclose(M @ right, left * found, atol=1e-5)
+    np.testing.assert_allclose(
+        (left * found) @ right.T, (U[:, :40] * s[:40]) @ V[:, :40].T, atol=1e-4
+    )
+
+
 def test_what_is_left_out_comes_next() -> None:
     G = gradient((9, 6))
     step = project(dt.LowRankMatrix.zeros((9, 6)), G, 1.0, 0.5, 5)
