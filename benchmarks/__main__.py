@@ -14,7 +14,6 @@ from rich.console import Console
 
 from benchmarks import (
     accelerated,
-    accelerated_data,
     accelerated_dense,
     accelerated_least_squares,
     auto_radius,
@@ -57,7 +56,6 @@ SUITE: dict[str, ModuleType] = {
         accelerated,
         accelerated_least_squares,
         accelerated_dense,
-        accelerated_data,
         corpus,
         imagenet_size,
         prediction,

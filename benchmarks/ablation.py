@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks.corpus import methods, runs
 from benchmarks.corpus.problems import NAMES, Problem, load_all
+from benchmarks.report import written
 from dfwtrace.solvers import accelerated, block_oracle, columns, factors, lbfgs, metric, projection
 from dfwtrace.solvers.problem import Problem as OurProblem
 
@@ -269,13 +270,6 @@ def _mean(ratios: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(ratios))))
 
 
-def written(page: str, table: str) -> str:
-    """The page with the table between its markers."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parse(arguments)
     chosen = [one for one in settings() if re.search(asked.only, one.label)]
@@ -294,7 +288,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(table)
     if asked.write is not None:
         page = asked.write.read_text(encoding="utf-8")
-        asked.write.write_text(written(page, table), encoding="utf-8")
+        asked.write.write_text(written(page, BEGIN, END, table), encoding="utf-8")
     return 0
 
 

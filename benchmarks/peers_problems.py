@@ -107,8 +107,8 @@ class Problem:
 # CLINC150     1000, [2000]               C: 10, [30], 100
 # multi-task   0.8, 0.9, [1.0], 1.1       alpha: 1, [10], 100, 1000
 #
-# The 2000 of CLINC150 is the edge of its grid. `accelerated_data`, which looks from 500 to 4000,
-# takes 2000, too. The radii of the small problems, 10 and 1, were set and not searched.
+# The 2000 of CLINC150 is the edge of its grid; from 500 to 4000 it is the best, too. The radii of
+# the small problems, 10 and 1, were set and not searched.
 
 
 def problems(scale: Scale) -> list[Problem]:

@@ -58,6 +58,13 @@ def append(records: Iterable[Mapping[str, Any]], folder: Path) -> Path:
     return path
 
 
+def written(page: str, begin: str, end: str, table: str) -> str:
+    """The page with a table between two markers."""
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{table}\n{end}{after}"
+
+
 def _verdict(met: bool | None) -> str:
     return {True: "[green]yes[/]", False: "[red]no[/]", None: "[yellow]?[/]"}[met]
 
