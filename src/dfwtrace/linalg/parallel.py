@@ -26,7 +26,7 @@ _LONG = 4
 _PANEL = 32  # columns that are divided by a triangle at once
 _WELL_CONDITIONED = 1e2  # product of a triangle's largest entry and its inverse's
 _WORK_OF_QR, _PASSES = 100_000, 5  # less is left to LAPACK; passes at the most
-_SMALL = 1e-15  # squares of numbers down to this one, and up to its inverse, are far from overflow
+SAFE = 1e-15  # squares of numbers down to this one, and up to its inverse, are far from overflow
 # Rows and columns of a Cholesky factor that are found at once, if there are more than the latter.
 _SIZE, _LARGE = 256, 1500
 
@@ -185,7 +185,7 @@ def qr(A: Array) -> tuple[Array, Array]:
     # singular, and Q is better conditioned than A (shifted CholeskyQR3, Fukaya et al., 2020).
     n, k = A.shape
     worth = n >= k and n * k * k >= _WORK_OF_QR
-    if worth and _SMALL < max(A.max(), -A.min()) < 1.0 / _SMALL:
+    if worth and SAFE < max(A.max(), -A.min()) < 1.0 / SAFE:
         Q, R = A, np.eye(k, dtype=A.dtype)
         for _ in range(_PASSES):
             M = gram(Q)

@@ -9,7 +9,7 @@ from scipy.linalg import eigh
 
 from dfwtrace._typing import FloatArray
 from dfwtrace.linalg.lowrank import LowRankMatrix
-from dfwtrace.linalg.parallel import gram, matmul, qr
+from dfwtrace.linalg.parallel import SAFE, gram, matmul, qr
 
 # Singular values below this share of the largest are roots of rounding errors.
 SMALLEST = float(np.sqrt(np.finfo(np.float64).eps))
@@ -33,11 +33,15 @@ def project(
 ) -> Projection:
     """The W⁺ in the ball nearest to the `count` leading singular pairs of W - G/L."""
     before = matmul(W.U * W.s, W.V.T)
-    U, s, V = leading_pairs(before - G / lipschitz, count)
+    M = G / -lipschitz
+    M += before
+    U, s, V = leading_pairs(M, count)
+    del M  # it may be large
     kept = onto_simplex(s, radius)
     rank = int(np.count_nonzero(kept))
     after = LowRankMatrix(U[:, :rank], kept[:rank], V[:, :rank])
-    change = matmul(after.U * after.s, after.V.T) - before
+    change = matmul(after.U * after.s, after.V.T)
+    change -= before
     slope, squared = float(np.vdot(G, change)), float(np.vdot(change, change))
     return Projection(after, bool(s.sum() > radius), slope, squared, (U[:, rank:], V[:, rank:]))
 
@@ -47,8 +51,10 @@ def leading_pairs(M: FloatArray, count: int) -> tuple[FloatArray, FloatArray, Fl
 
     Fewer where M has fewer that are not zero.
     """
-    scale = float(np.abs(M).max(initial=0.0)) or 1.0
-    tall = (M if M.shape[0] >= M.shape[1] else M.T) / scale  # squares do not overflow
+    tall, scale = M if M.shape[0] >= M.shape[1] else M.T, 1.0
+    largest = max(M.max(initial=0.0), -M.min(initial=0.0))
+    if largest > 0.0 and not SAFE < largest < 1.0 / SAFE:
+        tall, scale = tall / largest, float(largest)
     squares, turn = _leading(tall, count)
     s, turn = np.sqrt(np.maximum(squares[::-1], 0.0)), turn[:, ::-1]
     above = int(np.count_nonzero(s > SMALLEST * s[0]))
