@@ -20,6 +20,7 @@ from dfwtrace.solvers.block_oracle import (
     Pairs,
     Probes,
     Seen,
+    first_look,
     look,
     next_probes,
     outside_pairs,
@@ -85,13 +86,9 @@ class Descent:
         self._metric = metric or Metric(np.ones(problem.shape[0]))
         self._lipschitz = float(self._metric.values.mean()) or 1.0
         b = np.zeros(0) if problem.intercept is None else problem.intercept.b
-        # No more than there is room for beside W's factors.
-        rank = start.W.rank
-        count = min(_PROBES if rank else _FIRST_PROBES, min(problem.shape) - rank)
-        probes = random_probes(problem.shape, max(count, 0), self._rng)
-        self._accept(self._evaluate(factors_of(start.W, problem.radius, b), probes), 0.0)
+        self._accept(self._arrive(start.W, b), 0.0)
         self._first = self._point.objective
-        if rank or self._metric.even:
+        if self._known:
             self._expect_curvature()
 
     def iterates(self, start: Start) -> Iterator[Iterate]:
@@ -260,24 +257,30 @@ class Descent:
 
     # The first columns, and more of them
 
+    def _arrive(self, W: LowRankMatrix, b: FloatArray) -> Point:
+        """The point at which the run begins, where the shards' states are."""
+        problem, x = self._problem, factors_of(W, self._problem.radius, b)
+        if W.rank == 0:
+            point = evaluate(problem, x, self._width)
+            return first_look(problem.gradient, point, _FIRST_PROBES, self._rng)
+        room = max(0, min(problem.shape) - W.rank)  # beside W's factors
+        return self._evaluate(x, random_probes(problem.shape, min(_PROBES, room), self._rng))
+
     def _look_around(self) -> None:
         """At W = 0: more probes, as long as all of them are worth a column."""
-        smaller, x, count = min(self._problem.shape), self._point.x, _FIRST_PROBES
+        smaller, count = min(self._problem.shape), _FIRST_PROBES
         most = min(smaller, max(_MOST_PROBES // 4, min(_MOST_PROBES, smaller // 2)))
-        self._point = self._evaluate(x, self._next_probes(x, count))
+        gradient = self._problem.gradient
         while count < most and self._amounts(outside_pairs(self._point))[-1] > 0.0:
             count = min(_GROWTH * count, most)
-            for _ in range(2):  # new ones are random
-                self._point = self._evaluate(x, self._next_probes(x, count))
+            self._point = first_look(gradient, self._point, count, self._rng)
         self._seen = look(self._point)
-        self._expect_curvature()
 
-    def _expect_curvature(self) -> None:
+    def _expect_curvature(self, times: float = 1.0) -> None:
         """Begin with the metric's C: what F's curvature on the way to the atom may be."""
-        if self._known:
-            u, v = self._seen.u[:, None], self._seen.v[:, None]
-            along = self._along(u, v, self._point.columns)
-            self._curvature = max(self._curvature, float(along[0]) * self._problem.radius**2)
+        u, v = self._seen.u[:, None], self._seen.v[:, None]
+        along = self._along(u, v, self._point.columns)
+        self._curvature = max(self._curvature, times * float(along[0]) * self._problem.radius**2)
 
     def _begin(self) -> bool:
         """The first columns, from the leading singular pairs of the gradient at W = 0."""
@@ -344,6 +347,9 @@ class Descent:
             slope = -float(amounts @ (s - self._multiplier))
             rise = tried.objective - point.objective
             if rise <= self._noise:
+                expected = 0.5 * gamma**2 * float(amounts**2 @ self._along(U, V, point.columns))
+                ratio = (rise - gamma * slope) / expected
+                if point.W.rank == 0: self._expect_curvature(ratio)
                 self._remember_wider(amounts.size)
                 self._accept(tried, gamma)
                 self._widened = True

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
+from dfwtrace.linalg.gradient import GradientOperator
 from dfwtrace.linalg.parallel import gram, matmul, qr
 from dfwtrace.solvers.factors import Point
 from dfwtrace.solvers.metric import whitener
-from dfwtrace.solvers.projection import SMALLEST
+from dfwtrace.solvers.projection import SMALLEST, leading_pairs
 
 #: Q and P, orthonormal columns that G is multiplied by from the left and from the right.
 Probes = tuple[FloatArray, FloatArray]
@@ -73,6 +74,19 @@ def _decomposed(T: FloatArray) -> Pairs:
     basis, triangle = qr(T)
     left, s, right = np.linalg.svd(triangle)
     return Pairs(matmul(basis, left), s, right.T)
+
+
+def first_look(
+    gradient: GradientOperator, point: Point, count: int, rng: np.random.Generator
+) -> Point:
+    """The point with probes from a block power step of their own: three products with G."""
+    if count >= min(point.W.shape):  # they span all that there is
+        U, s, V = leading_pairs(gradient.gather(), count)
+        return point._replace(probes=(U, V), images=(U * s, V * s))
+    Q = qr(gradient.times(rng.standard_normal((point.W.shape[1], count))))[0]
+    back = gradient.transpose_times(Q)
+    P = qr(back)[0]
+    return point._replace(probes=(Q, P), images=(gradient.times(P), back))
 
 
 def random_probes(shape: tuple[int, int], count: int, rng: np.random.Generator) -> Probes:

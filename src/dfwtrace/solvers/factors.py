@@ -96,18 +96,22 @@ def factors_of(W: LowRankMatrix, radius: float, b: FloatArray) -> FloatArray:
 
 
 def evaluate(
-    problem: Problem, x: FloatArray, width: int, probes: tuple[FloatArray, FloatArray]
+    problem: Problem, x: FloatArray, width: int, probes: tuple[FloatArray, FloatArray] | None = None
 ) -> Point:
     """F at x, its gradient, and the products of ∇F with the probes Q and P: all in one pass.
 
-    The probes are columns of W's factors that weigh nothing.
+    The probes are columns of W's factors that weigh nothing. Without any, x must be where the
+    shards' states are, so that no pass is needed.
     """
-    shape, radius = problem.shape, problem.radius
+    shape, radius, there = problem.shape, problem.radius, probes is None
+    probes = probes or (np.zeros((shape[0], 0)), np.zeros((shape[1], 0)))
     (A, B, z, b), (Q, P) = split(x, shape, width), probes
     q, rank = scale_of(x, radius, width), A.shape[1]
     weights = np.repeat([1.0, 0.0], [rank, Q.shape[1]])
     seen = problem.tangent(
-        LowRankMatrix(np.hstack([A / q, Q]), weights, np.hstack([B, P])), b if width else None
+        LowRankMatrix(np.hstack([A / q, Q]), weights, np.hstack([B, P])),
+        b if width else None,
+        there=there,
     )
     products, images = np.split(seen.products, [rank], axis=1)
     transposed, back = np.split(seen.transposed, [rank], axis=1)

@@ -26,7 +26,7 @@ from dfwtrace.solvers.problem import Problem
 _WHOLE = 1024
 # H is left to its diagonal if the eigenvalues of H, scaled to a unit diagonal, deviate from 1 by
 # less than this in the root mean square; found with a few random vectors.
-_EVEN, _VECTORS = 0.15, 4
+_EVEN, _VECTORS = 0.3, 4
 # All of H's eigenvalues count as alike if they deviate by no more than this from their mean.
 _ALIKE = 0.8
 EPS = float(np.finfo(np.float64).eps)  # the least curvature that counts, over the largest
@@ -81,9 +81,11 @@ def metric_of(problem: Problem) -> Metric | None:
     matrix = problem.second_moments() if gathered else None
     known = task.supports("second_moments") and task.supports("curvature_product")
     even = gathered and _deviation(problem, np.full(d, values.mean())) < _ALIKE
-    if even or d > _WHOLE or not known or _deviation(problem, values) < _EVEN:
+    if even or d > _WHOLE or not known:
         return Metric(values, matrix=matrix, even=even)
-    return Metric(values, matrix=problem.second_moments() if matrix is None else matrix).whole()
+    if not gathered and _deviation(problem, values) < _EVEN:  # not worth a pass and a decomposition
+        return Metric(values)
+    return Metric(values, matrix=matrix if gathered else problem.second_moments()).whole()
 
 
 def _deviation(problem: Problem, diagonal: FloatArray) -> float:

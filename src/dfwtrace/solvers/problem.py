@@ -331,9 +331,12 @@ class Problem:
         self._check_rise(objective, require_finite(inner, "the objective's slope"))
         return Value(objective, inner)
 
-    def tangent(self, W: LowRankMatrix, b: FloatArray | None = None) -> Tangent:
-        """Go to W and b, in two rounds: F there, and its gradient along W's factors U and V."""
-        self.move_to(W, b)
+    def tangent(
+        self, W: LowRankMatrix, b: FloatArray | None = None, there: bool = False
+    ) -> Tangent:
+        """Go to W and b, unless there: F there, and its gradient along W's factors U and V."""
+        if not there:
+            self.move_to(W, b)
         d, m = self.shape
         reply = require_finite(self.workers.sum("tangent"), "the objective or its gradient")
         products, transposed, reply_columns = np.split(reply[2:], [d * W.rank, (d + m) * W.rank])
