@@ -114,11 +114,7 @@ class Descent:
             before, seen = self._point, self._seen
             moved = self._begin()
         elif not moved:
-            widen = self._lacks and not self._widened  # new columns are to be corrected first
-            moved = (widen and self._widen()) or self._descend() or self._widen()
-        promise = self._promise(before, seen)
-        if before.objective - self._point.objective >= 0.5 * promise or promise <= self._noise:
-            return moved
+            moved = self._move()
         return self._frank_wolfe(before, seen) or moved
 
     # What is known of the present point
@@ -202,31 +198,33 @@ class Descent:
         return before.columns.slope / (2.0 * steepest)
 
     def _frank_wolfe(self, before: Point, seen: Seen) -> bool:
-        """A step from the point before that keeps half its promise, if it ends lower than here."""
+        """Steps from the point before, until F has fallen by half of what one promises."""
         gap, gained = self._fall(before, seen), self._gain_in_b(before)
+        tried, best, lowest, chosen = None, None, self._point.objective, 0.0
         while True:
-            gamma = self._share(before, seen)
-            if not gamma * gap + gained > self._noise:
-                self._return()
-                return False
+            promise, gamma = self._promise(before, seen), self._share(before, seen)
+            if before.objective - lowest >= 0.5 * promise or promise <= self._noise:
+                break
             tried = self._toward_atom(before, seen, gamma)
             fall = before.objective - tried.objective
-            # A trial that falls short of half of its promise has seen C to be 1.5 times as large.
-            if gamma * gap > self._noise:
-                measured = 2.0 * (gamma * gap + gained - fall) / gamma**2
-                self._curvature = max(self._curvature, measured)
-            if fall >= 0.5 * self._promise(before, seen) or gamma * gap <= self._noise:
+            if tried.objective < lowest - self._noise:
+                best, lowest, chosen = tried, tried.objective, gamma
+            if gamma * gap <= self._noise:
                 break
-        if not tried.objective < self._point.objective - self._noise:
-            self._return()
+            # A trial that falls short of half of its promise has seen C to be 1.5 times as large.
+            measured = 2.0 * (gamma * gap + gained - fall) / gamma**2
+            self._curvature = max(self._curvature, measured)
+        if best is None:
+            if tried is not None:
+                self._return()
             return False
         # What is known of F's curvature still holds, unless the epoch has other columns by now.
-        if gamma < 1.0 and self._point.x.size == before.x.size:
-            if tried.x.size > before.x.size:
+        if chosen < 1.0 and self._point.x.size == before.x.size:
+            if best.x.size > before.x.size:
                 self._remember_wider(1)
         else:
             self._lbfgs = LBFGS()
-        self._accept(tried, gamma)
+        self._accept(best, chosen)
         return True
 
     def _last_look(self) -> bool:
@@ -366,23 +364,33 @@ class Descent:
 
     # The columns that W has
 
-    def _descend(self) -> bool:
-        """x⁺ along Newton's direction, or that of L-BFGS."""
-        point, exact = self._point, self._problem.task.quadratic and self._metric.exact
-        if point.W.rank == 0:
-            return False
-        radius = self._problem.radius
-        model = Model(point, self._metric, radius, self._scale, self._seen.inside)
-        while True:
-            first = partial(model.newton, most=_FEW) if self._lbfgs.full else model.divide
-            direction = None if exact else self._lbfgs.direction(point.gradient, first)
-            if direction is None:
-                direction = -(model.newton if exact else model.divide)(point.gradient)
+    def _move(self) -> bool:
+        """The step that promises more: along the columns that W has, or new ones."""
+        point = self._point
+        pairs = outside_pairs(point) if point.probes[0].shape[1] else None
+        amounts = None if pairs is None else self._amounts(pairs)
+        while point.W.rank:
+            direction = self._direction()
+            gain = -0.5 * float(direction @ point.gradient)
+            if pairs is not None and 0.5 * float(amounts @ (pairs.s - self._multiplier)) > gain:
+                if self._add(pairs, amounts):
+                    return True
             if self._search(direction):
                 return True
             if not self._lbfgs.pairs:
-                return False
+                break
             self._lbfgs = LBFGS()
+        return pairs is not None and self._add(pairs, amounts)
+
+    def _direction(self) -> FloatArray:
+        """Newton's, or that of L-BFGS."""
+        point, exact = self._point, self._problem.task.quadratic and self._metric.exact
+        model = Model(point, self._metric, self._problem.radius, self._scale, self._seen.inside)
+        first = partial(model.newton, most=_FEW) if self._lbfgs.full else model.divide
+        direction = None if exact else self._lbfgs.direction(point.gradient, first)
+        if direction is None:
+            direction = -(model.newton if exact else model.divide)(point.gradient)
+        return direction
 
     def _project(self) -> bool:
         """The projection of W - G/L, where F is curved about alike in all directions.
