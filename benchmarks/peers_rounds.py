@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.harness import Row
+from benchmarks.harness import Row, rest
 from benchmarks.peers_curves import Curve, Ours, Run
 from benchmarks.peers_problems import Problem
 
@@ -70,7 +70,9 @@ def take(ours: Ours, theirs: Theirs, wanted: float, cap: float, repeat: int) -> 
     runs, knowns = [], []
     while not mine or (len(mine) < repeat and time.perf_counter() - began < _ROUNDS_TIME):
         mine.append(Curve(wanted))
+        rest()
         runs.append(ours(mine[-1]))
         others.append(Curve(wanted, cap))
+        rest()
         knowns.append(theirs(others[-1]))
     return Rounds(mine, others, runs[0], knowns[0])
