@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tests.engines.spark.programs import plain
 from tests.engines.spark.runs import N_SHARDS, active_jobs, ctrl_c, our_threads, wait_until
 
 import dfwtrace as dt
+from dfwtrace.engines.spark.dataframe import task_context
 
 
 def test_an_interrupt_returns_the_best_so_far_and_cleans_up(
@@ -63,16 +64,47 @@ def test_the_users_job_group_is_left_alone(spark: Any, classes: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.05])
+class Unready(dt.Multinomial):
+    """Keeps the second worker from joining, so that only Ctrl-C can end the launch."""
+
+    def represent(self, name: str) -> Any:
+        form = super().represent(name)
+        form.latch = Latch()
+        return form
+
+
+class Latch:
+    def __reduce__(self) -> Any:
+        return sleep_in_the_second_worker, ()
+
+
+def sleep_in_the_second_worker() -> None:
+    if task_context().partitionId() == 1:
+        time.sleep(600)
+
+
+def the_job_has_a_thread(spark: Any) -> bool:
+    """Spark may know of the job by then, or not."""
+    return "dfwtrace-job" in our_threads()
+
+
+def spark_knows_the_job(spark: Any) -> bool:
+    return active_jobs(spark) != []
+
+
+def a_worker_has_joined(spark: Any) -> bool:
+    """It is sent its rows, and waits for the other one."""
+    return any(name.startswith("dfwtrace-rows") for name in our_threads())
+
+
+@pytest.mark.parametrize("moment", [the_job_has_a_thread, spark_knows_the_job, a_worker_has_joined])
 def test_an_interrupt_at_the_launch_leaves_no_job(
-    spark: Any, tidy: None, classes: Any, delay: float
+    spark: Any, tidy: None, classes: Any, moment: Callable[[Any], bool]
 ) -> None:
-    """The job's thread is there; Spark may know of the job by then, or not."""
-    engine = dt.SparkEngine(spark, N_SHARDS)
-    with ctrl_c(lambda: "dfwtrace-job" in our_threads(), delay), pytest.raises(KeyboardInterrupt):
-        dt.solve(
-            dt.Multinomial(), *classes, radius=10.0, solver="dfw", max_iter=10**6, engine=engine
-        )
+    wait_until(lambda: active_jobs(spark) == [])  # of those before, Spark tells a little late
+    engine = dt.SparkEngine(spark, N_SHARDS, 2)
+    with ctrl_c(lambda: moment(spark)), pytest.raises(KeyboardInterrupt):
+        dt.solve(Unready(), *classes, radius=10.0, solver="dfw", max_iter=1, engine=engine)
 
 
 @pytest.mark.usefixtures("tidy", "own_group")
