@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from tests.engines.spark.runs import N_SHARDS, active_jobs, ctrl_c, our_threads,
 
 import dfwtrace as dt
 from dfwtrace.engines.spark.dataframe import task_context
+from dfwtrace.engines.spark.session import BackgroundJob
 
 
 def test_an_interrupt_returns_the_best_so_far_and_cleans_up(
@@ -104,6 +108,34 @@ def test_an_interrupt_at_the_launch_leaves_no_job(
     wait_until(lambda: active_jobs(spark) == [])  # of those before, Spark tells a little late
     engine = dt.SparkEngine(spark, N_SHARDS, 2)
     with ctrl_c(lambda: moment(spark)), pytest.raises(KeyboardInterrupt):
+        dt.solve(Unready(), *classes, radius=10.0, solver="dfw", max_iter=1, engine=engine)
+
+
+@contextlib.contextmanager
+def ctrl_c_with_a_lock(within: Callable[..., Any]) -> Iterator[None]:
+    """Press Ctrl-C once, when this thread has just taken a lock in a call from this function."""
+
+    def watch(frame: FrameType | None, event: str, called: Any) -> None:
+        if event == "c_return" and called.__name__ == "__enter__":
+            while frame is not None and frame.f_code is not within.__code__:
+                frame = frame.f_back
+            if frame is not None:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("within", [BackgroundJob.start, BackgroundJob.failure])
+def test_an_interrupt_leaves_no_lock_that_the_job_waits_for(
+    spark: Any, tidy: None, classes: Any, within: Callable[..., Any]
+) -> None:
+    engine = dt.SparkEngine(spark, N_SHARDS, 2)
+    with pytest.raises(KeyboardInterrupt), ctrl_c_with_a_lock(within):
         dt.solve(Unready(), *classes, radius=10.0, solver="dfw", max_iter=1, engine=engine)
 
 

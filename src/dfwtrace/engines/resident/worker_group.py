@@ -154,12 +154,14 @@ class WorkerGroup:
         prepared = asked = time.monotonic()
         self._links.restart_clocks()
         while not enough():
-            self._let_in()
-            self._links.listen(0.0)
-            for sent in self._sent:
-                if sent.done():
-                    sent.result()
-            if (failure := self._job.failure()) is not None:
+            with DeferredInterrupt():  # Ctrl-C must not keep a lock that another thread waits for
+                self._let_in()
+                self._links.listen(0.0)
+                for sent in self._sent:
+                    if sent.done():
+                        sent.result()
+                failure = self._job.failure()
+            if failure is not None:
                 self._hear_last_words()
                 raise failure
             now = time.monotonic()

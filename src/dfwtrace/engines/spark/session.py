@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dfwtrace.engines.base import WorkerError, WorkersLostError
+from dfwtrace.threads import DeferredInterrupt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -182,7 +183,8 @@ class BackgroundJob(Generic[Outcome]):
         self._thread = kind(target=self._run, name="dfwtrace-job", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        with DeferredInterrupt():  # else the thread may never get to run, and never end
+            self._thread.start()
 
     def _run(self) -> None:
         if not self.outcome.set_running_or_notify_cancel():
