@@ -13,7 +13,7 @@ import dfwtrace as dt
 from dfwtrace.datasets import make_multiclass, make_multitask
 from dfwtrace.validation import check_seed
 
-X, Y, _ = make_multitask(n=60, d=8, m=6, rank=3, noise=0.5, random_state=0)
+X, Y, _ = make_multitask(n=60, d=100, m=90, rank=3, noise=0.5, random_state=0)
 FORM = "implicit"  # where the solver draws random probes
 
 

@@ -72,7 +72,8 @@ def test_without_a_pair_there_is_no_direction() -> None:
     assert LBFGS().direction(np.ones(3)) is None
 
 
-def test_old_pairs_are_forgotten() -> None:
+def test_old_pairs_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lbfgs, "_PAIRS", 40)
     pairs, g = curved_pairs(47), rng.standard_normal(SIZE)
     direction = memory_of(pairs).direction(g)
     assert direction is not None
@@ -90,6 +91,7 @@ def kept_of_length(size: int, count: int) -> int:
 
 def test_long_vectors_leave_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pairs together stay below a number of bytes, but for the last three."""
+    monkeypatch.setattr(lbfgs, "_PAIRS", 40)
     monkeypatch.setattr(lbfgs, "_MEMORY", 16 * 70)  # 70 pairs of one number each
     assert kept_of_length(1, 50) == 40
     assert kept_of_length(7, 50) == 10

@@ -1,7 +1,7 @@
 """Corrective Frank-Wolfe: quasi-Newton steps in the factors of W, new columns from a block oracle.
 
-An epoch moves the factors that W has (`_descend`, or `_project` where F is evenly curved) or adds
-columns to them (`_widen`), and `_frank_wolfe` makes sure that it ends no higher than what
+An epoch moves the factors that W has (`_search`, or `_project` where F is evenly curved) or adds
+columns to them (`_add`), and `_frank_wolfe` makes sure that it ends no higher than what
 Frank-Wolfe's own step promises, so that F converges as it does there: docs/solver.md has the lemma.
 All else is there to be faster.
 """
@@ -9,12 +9,12 @@ All else is there to be faster.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
 from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import GolubKahan, Product
+from dfwtrace.linalg.lowrank import LowRankMatrix
 from dfwtrace.linalg.parallel import gram, matmul
 from dfwtrace.solvers.block_oracle import (
     Pairs,
@@ -41,19 +41,17 @@ from dfwtrace.solvers.factors import (
 from dfwtrace.solvers.lbfgs import LBFGS
 from dfwtrace.solvers.metric import EPS, Metric, Model, metric_of
 from dfwtrace.solvers.problem import Iterate, Problem, Start
-from dfwtrace.solvers.projection import SMALLEST, project
+from dfwtrace.solvers.projection import SMALLEST, project, view
 from dfwtrace.tasks.task import Columns
 
 _PROBES, _FIRST_PROBES = 8, 16
 _GROWTH = 4  # of the first probes, as long as all of them are worth a column
 _MOST_PROBES = 256  # and as long as W's columns leave room: at most half of the smaller side
 _SHORTEST = 1e-4  # share of a step that is tried
-_LACKING = 0.5  # new columns are due when they would make up this share of the gap
 _TRIM = 0.002  # share of what a step promises by which columns that are dropped may raise F
 _PATIENCE = 40  # epochs within F's rounding error, if the gap does not fall either
 _LAST_PRODUCTS = 30  # with G, of each side, before a run ends without a step
 _SLOW = 3  # epochs in which the gap has not fallen until other steps take the projections' place
-_FEW = 3  # conjugate gradients for the model, once L-BFGS has all the pairs it keeps: F is uneven
 
 
 class Descent:
@@ -61,18 +59,17 @@ class Descent:
 
     # What a resumed run must know, beside the point, the metric and the pairs of L-BFGS.
     _REMEMBERED = (
-        "_first", "_gamma", "_scale", "_curvature", "_lipschitz", "_last_gap", "_known", "_leading",
-        "_widened", "_since", "_without_progress",
+        "_first", "_gamma", "_scale", "_curvature", "_lipschitz", "_last_gap", "_known",
+        "_since", "_without_progress",
     )  # fmt: skip
 
     def __init__(self, problem: Problem, start: Start) -> None:
-        self._problem, self._target = problem, start.target
+        self._problem = problem
         self._rng = np.random.default_rng([problem.seed, 0xACC])
         self._width = 0 if problem.intercept is None else problem.shape[1]
         self._lbfgs = LBFGS()
         self._gamma = 0.0
-        self._widened = False  # whether the last step added columns
-        self._leading = min(_MOST_PROBES, *problem.shape)  # singular pairs that a projection keeps
+        self._view = np.zeros((problem.shape[1], 0))  # what the last projection was restricted to
         self._scale = 1.0  # curvatures over the metric's
         self._curvature = 0.0  # C: F's along the way to Frank-Wolfe's atom, the largest seen
         self._last_gap, self._since, self._without_progress = np.inf, 0, 0
@@ -130,12 +127,6 @@ class Descent:
         return self._point.inner + self._problem.radius * self._seen.sigma
 
     @property
-    def _lacks(self) -> bool:
-        """Whether much of the gap comes from directions that W's factors do not have."""
-        missing = self._problem.radius * (self._seen.sigma - self._seen.inside)
-        return missing > _LACKING * max(self._gap, self._target)
-
-    @property
     def _noise(self) -> float:
         """What rounding may do to a difference of F."""
         return self._problem.noise(self._point.W, self._point.objective)
@@ -151,9 +142,9 @@ class Descent:
     def _parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         return split(x, self._problem.shape, self._width)
 
-    def _next_probes(self, x: FloatArray, count: int = 0) -> Probes:
+    def _next_probes(self, x: FloatArray) -> Probes:
         A, B, _, _ = self._parts(x)
-        return next_probes(self._point, A, B, count or _PROBES, self._rng)
+        return next_probes(self._point, A, B, _PROBES, self._rng)
 
     def _accept(self, point: Point, gamma: float) -> None:
         first = self._last_gap == np.inf
@@ -275,7 +266,7 @@ class Descent:
         self._seen = look(self._point)
 
     def _expect_curvature(self, times: float = 1.0) -> None:
-        """Begin with the metric's C: what F's curvature on the way to the atom may be."""
+        """Let C be at least so many times the model's, on the way from W = 0 to the atom."""
         u, v = self._seen.u[:, None], self._seen.v[:, None]
         along = self._along(u, v, self._point.columns)
         self._curvature = max(self._curvature, times * float(along[0]) * self._problem.radius**2)
@@ -283,7 +274,7 @@ class Descent:
     def _begin(self) -> bool:
         """The first columns, from the leading singular pairs of the gradient at W = 0."""
         pairs = outside_pairs(self._point)
-        if pairs.s[0] == 0.0:
+        if not pairs.s.any():
             return False
         if not self._known:  # F's curvature has to be found out first
             moved = self._frank_wolfe(self._point, self._seen)
@@ -301,7 +292,7 @@ class Descent:
 
     def _amounts(self, pairs: Pairs) -> FloatArray:
         """How much of each pair is to be added: (σ - θ)₊ over the curvature, as far as it fits."""
-        if pairs.s[0] == 0.0:
+        if not pairs.s.any():
             return np.zeros_like(pairs.s)
         radius, columns = self._problem.radius, self._point.columns
         curved = self._along(pairs.U, pairs.V, columns)
@@ -322,13 +313,6 @@ class Descent:
         self._accept(tried, 1.0)
         return True
 
-    def _widen(self) -> bool:
-        """Add columns from the probes."""
-        if self._point.probes[0].shape[1] == 0:
-            return False
-        pairs = outside_pairs(self._point)
-        return self._add(pairs, self._amounts(pairs))
-
     def _add(self, pairs: Pairs, amounts: FloatArray) -> bool:
         """Add a column for each pair; less and less of them until F falls."""
         kept, point, radius = amounts > 0.0, self._point, self._problem.radius
@@ -345,12 +329,11 @@ class Descent:
             slope = -float(amounts @ (s - self._multiplier))
             rise = tried.objective - point.objective
             if rise <= self._noise:
-                expected = 0.5 * gamma**2 * float(amounts**2 @ self._along(U, V, point.columns))
-                ratio = (rise - gamma * slope) / expected
-                if point.W.rank == 0: self._expect_curvature(ratio)
+                if point.W.rank == 0:  # how much more F has curved than the model says
+                    model = 0.5 * gamma**2 * float(amounts**2 @ self._along(U, V, point.columns))
+                    self._expect_curvature((rise - gamma * slope) / model)
                 self._remember_wider(amounts.size)
                 self._accept(tried, gamma)
-                self._widened = True
                 return True
             share = shorter(slope * gamma, rise)
             gamma *= share
@@ -365,63 +348,51 @@ class Descent:
     # The columns that W has
 
     def _move(self) -> bool:
-        """The step that promises more: along the columns that W has, or new ones."""
-        point = self._point
-        pairs = outside_pairs(point) if point.probes[0].shape[1] else None
-        amounts = None if pairs is None else self._amounts(pairs)
+        """The step that promises more: along the columns that W has, or to new ones."""
+        point, pairs = self._point, outside_pairs(self._point)
+        amounts = self._amounts(pairs)
+        promised = 0.5 * float(amounts @ (pairs.s - self._multiplier))
         while point.W.rank:
             direction = self._direction()
-            gain = -0.5 * float(direction @ point.gradient)
-            if pairs is not None and 0.5 * float(amounts @ (pairs.s - self._multiplier)) > gain:
-                if self._add(pairs, amounts):
-                    return True
-            if self._search(direction):
+            first = promised > -0.5 * float(direction @ point.gradient)
+            if (first and self._add(pairs, amounts)) or self._search(direction):
                 return True
             if not self._lbfgs.pairs:
                 break
             self._lbfgs = LBFGS()
-        return pairs is not None and self._add(pairs, amounts)
+        return self._add(pairs, amounts)
 
     def _direction(self) -> FloatArray:
         """Newton's, or that of L-BFGS."""
         point, exact = self._point, self._problem.task.quadratic and self._metric.exact
         model = Model(point, self._metric, self._problem.radius, self._scale, self._seen.inside)
-        first = partial(model.newton, most=_FEW) if self._lbfgs.full else model.divide
-        direction = None if exact else self._lbfgs.direction(point.gradient, first)
-        if direction is None:
-            direction = -(model.newton if exact else model.divide)(point.gradient)
-        return direction
+        if exact:
+            return -model.newton(point.gradient)
+        direction = self._lbfgs.direction(point.gradient, model.divide)
+        return -model.divide(point.gradient) if direction is None else direction
 
     def _project(self) -> bool:
-        """The projection of W - G/L, where F is curved about alike in all directions.
+        """Projected gradient steps where least squares are curved about alike in all directions.
 
-        It finds new directions and drops others at once, and L is the curvature along the step
-        before (Barzilai and Borwein, 1988).
+        They find new directions and drop others at once.
         """
-        point, radius, first = self._point, self._problem.radius, self._lipschitz
-        G, tries = self._problem.gradient.gather(), 0
-        while True:
-            L = self._lipschitz
-            step = project(point.W, G, L, radius, self._leading)
-            # Where the ball holds nothing back, Newton's step is the better one.
-            if not (step.held and -step.slope - 0.5 * L * step.squared > self._noise):
-                break
-            (U, V), rank, tries = step.rest, step.W.rank, tries + 1
-            x = factors_of(step.W, radius, point.parts.b)
-            tried = self._evaluate(x, (U[:, :_PROBES], V[:, :_PROBES]))
-            rise = tried.objective - point.objective
-            curvature = 2.0 * (rise - step.slope) / step.squared
-            if rise <= self._noise:
-                self._lipschitz = curvature if curvature > 0.0 else L  # not but for rounding
-                self._leading = min(rank + rank // 2 + _PROBES, *self._problem.shape)
-                self._lbfgs = LBFGS()
-                self._accept(tried, 1.0 / L)
-                return True
-            self._lipschitz = max(curvature, 2.0 * L)
-        self._lipschitz = first
-        if tries:
+        point, problem, rank = self._point, self._problem, self._point.W.rank
+        G, H, L = problem.gradient.gather(), self._metric.matrix, self._lipschitz
+        assert H is not None  # as it is in gram form
+        count = rank + rank // 2 + _PROBES if rank else _MOST_PROBES // 2
+        self._view = view(point.W, G, L, min(count, *problem.shape), self._view)
+        step = project(point.W, G, H, L, problem.radius, self._view)
+        if step is None:
+            return False
+        x = factors_of(step.W, problem.radius, point.parts.b)
+        U, V = step.rest
+        tried = self._evaluate(x, (U[:, :_PROBES], V[:, :_PROBES]))
+        if tried.objective - point.objective > self._noise:
             self._return()
-        return False
+            return False
+        self._lipschitz, self._lbfgs = step.lipschitz, LBFGS()
+        self._accept(tried, 1.0 / L)
+        return True
 
     def _search(self, direction: FloatArray) -> bool:
         """To the first point on the way, from the whole step down, where F is low enough."""
@@ -439,7 +410,6 @@ class Descent:
                     self._lbfgs = self._lbfgs.map(change)
                 self._lbfgs.remember(x - change(point.x), tried.gradient - change(point.gradient))
                 self._accept(tried, t)
-                self._widened = False
                 return True
             t *= shorter(slope * t, rise)
         return False
@@ -475,6 +445,7 @@ class Descent:
             "seen": tuple(self._seen),
             "metric": tuple(self._metric),
             "pairs": self._lbfgs.memory(),
+            "view": self._view,
             "random": self._rng.bit_generator.state,
         }
 
@@ -484,6 +455,7 @@ class Descent:
         self._point = Point.restored(memory["point"], self._problem.shape, self._problem.radius)
         self._seen, self._metric = Seen(*memory["seen"]), Metric(*memory["metric"])
         self._lbfgs.restore(memory["pairs"])
+        self._view = memory["view"]
         self._rng.bit_generator.state = memory["random"]
 
 

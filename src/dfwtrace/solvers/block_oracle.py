@@ -63,6 +63,8 @@ def _leading(vectors: FloatArray, images: FloatArray) -> tuple[float, FloatArray
 def outside_pairs(point: Point) -> Pairs:
     """Pairs of G among the probes: of one side or the other, whichever has the larger σ."""
     (Q, P), (images, back) = point.probes, point.images
+    if not Q.size:
+        return Pairs(Q, np.zeros(0), P)
     left, right = _decomposed(back), _decomposed(images)
     if left.s.max(initial=0.0) >= right.s.max(initial=0.0):
         return Pairs(matmul(Q, left.V), left.s, left.U)

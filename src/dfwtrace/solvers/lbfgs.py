@@ -8,7 +8,7 @@ from dfwtrace._typing import FloatArray, Memory
 from dfwtrace.linalg.golub_kahan import Product
 
 # Pairs of changes that are kept, unless they take more than _MEMORY bytes; a few at least.
-_PAIRS, _FEWEST, _MEMORY = 40, 3, 1 << 28
+_PAIRS, _FEWEST, _MEMORY = 160, 3, 1 << 28
 
 
 def room(size: int) -> int:
@@ -21,11 +21,6 @@ class LBFGS:
 
     def __init__(self) -> None:
         self.pairs: list[tuple[FloatArray, FloatArray, float]] = []
-
-    @property
-    def full(self) -> bool:
-        """Whether it keeps as many pairs as it ever does."""
-        return bool(self.pairs) and len(self.pairs) == room(self.pairs[0][0].size)
 
     def memory(self) -> Memory:
         """The pairs with their inverse curvatures, the oldest first."""

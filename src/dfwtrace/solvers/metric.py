@@ -48,11 +48,11 @@ class Metric(NamedTuple):
         return self.basis is not None or self.matrix is not None
 
     def whole(self) -> Metric:
-        """The same with its eigenvectors, if H is at hand and not too large."""
+        """The same for Newton's steps: with its eigenvectors, if H is at hand and not too large."""
         if self.matrix is None or len(self.matrix) > _WHOLE:
-            return self
+            return self._replace(even=False)
         values, basis = np.linalg.eigh(self.matrix)
-        return Metric(np.maximum(values, 0.0), basis, even=self.even)
+        return Metric(np.maximum(values, 0.0), basis)
 
     def rotated(self, A: FloatArray) -> FloatArray:
         """Coordinates of the columns of A in the basis."""

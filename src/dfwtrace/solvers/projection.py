@@ -1,4 +1,4 @@
-"""Projected gradient steps on the trace-norm ball, from a dense gradient."""
+"""Projected gradient steps of least squares on the trace-norm ball, from a dense gradient."""
 
 from __future__ import annotations
 
@@ -16,34 +16,60 @@ SMALLEST = float(np.sqrt(np.finfo(np.float64).eps))
 # Moments of more columns are decomposed in float32 first, where the eigenvalues that are asked for
 # are far above its rounding errors.
 _LARGE, _APART = 256, 1e-5
+_STEPS = 3  # in a subspace: they take less than finding it does
 
 
 class Projection(NamedTuple):
-    """W⁺, with ⟨G, W⁺ - W⟩ and ‖W⁺ - W‖², and the singular vectors that it left out."""
+    """W⁺, with the pairs of singular vectors that it left out, and F's curvature on the way."""
 
     W: LowRankMatrix
-    held: bool  # back by the ball
-    slope: float
-    squared: float
     rest: tuple[FloatArray, FloatArray]
+    lipschitz: float
+
+
+def view(
+    W: LowRankMatrix, G: FloatArray, lipschitz: float, count: int, near: FloatArray
+) -> FloatArray:
+    """Orthonormal columns V, about the leading right singular vectors of M = W - G/L.
+
+    By one subspace iteration from `near` if it has as many, else by LAPACK.
+    """
+    M = G / -lipschitz
+    M += matmul(W.U * W.s, W.V.T)
+    if near.shape[1] < count or 4 * count >= min(M.shape):
+        return qr(leading_pairs(M, count)[2])[0]
+    block = M.astype(np.float32)  # a step of an iteration, whose errors the next one mends
+    return qr(matmul(block.T, matmul(block, near[:, :count].astype(np.float32))).astype(float))[0]
 
 
 def project(
-    W: LowRankMatrix, G: FloatArray, lipschitz: float, radius: float, count: int
-) -> Projection:
-    """The W⁺ in the ball nearest to the `count` leading singular pairs of W - G/L."""
-    before = matmul(W.U * W.s, W.V.T)
-    M = G / -lipschitz
-    M += before
-    U, s, V = leading_pairs(M, count)
-    del M  # it may be large
-    kept = onto_simplex(s, radius)
-    rank = int(np.count_nonzero(kept))
-    after = LowRankMatrix(U[:, :rank], kept[:rank], V[:, :rank])
-    change = matmul(after.U * after.s, after.V.T)
-    change -= before
-    slope, squared = float(np.vdot(G, change)), float(np.vdot(change, change))
-    return Projection(after, bool(s.sum() > radius), slope, squared, (U[:, rank:], V[:, rank:]))
+    W: LowRankMatrix, G: FloatArray, H: FloatArray, lipschitz: float, radius: float, V: FloatArray
+) -> Projection | None:
+    """Projected gradient steps of least squares, with its exact H, among all Z Vᵀ in the ball.
+
+    L is the curvature along the step before (Barzilai and Borwein, 1988). None where the ball holds
+    nothing back.
+    """
+    Z, g, L = matmul(W.U * W.s, matmul(W.V.T, V)), matmul(G, V), lipschitz
+    found = None
+    for _ in range(_STEPS if V.size else 0):  # there is nothing to see where G = 0 and W = 0
+        U, s, turn = leading_pairs(Z - g / L, V.shape[1])
+        if not s.sum() > radius:
+            break
+        kept = onto_simplex(s, radius)
+        rank = int(np.count_nonzero(kept))
+        E = matmul(U[:, :rank] * kept[:rank], turn[:, :rank].T) - Z
+        image = matmul(H, E)
+        slope, curved, squared = (float(np.vdot(E, other)) for other in (g, image, E))
+        if not curved > 0.0:
+            break
+        L = curved / squared
+        if slope + 0.5 * curved < 0.0:  # else L was too small
+            right = matmul(V, turn)
+            after = LowRankMatrix(U[:, :rank], kept[:rank], right[:, :rank])
+            found = Projection(after, (U[:, rank:], right[:, rank:]), L)
+            Z, g = Z + E, g + image
+    return found
 
 
 def leading_pairs(M: FloatArray, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -68,9 +94,9 @@ def _leading(tall: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
     """The leading eigenvalues and eigenvectors of its moments, the largest last."""
     # Values that matter are not much smaller than the largest: their squares will do.
     size = tall.shape[1]
-    some, driver = [size - count, size - 1], "evr"
-    if 4 * count >= size:  # all of them take less time then
-        some, driver = None, "evd"
+    all_of_them = 4 * count >= size  # takes less time then
+    some = None if all_of_them else [size - count, size - 1]
+    driver = "evd" if all_of_them else "evr"
     if size > _LARGE:
         # Half the time. What float32 leaves in the span of the vectors is put right within it.
         near = tall.astype(np.float32)

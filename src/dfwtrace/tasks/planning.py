@@ -331,7 +331,7 @@ def _master(w: Workload) -> float:
 
 def _pairs(w: Workload, rank: int) -> int:
     """Pairs of changes that L-BFGS keeps, as `solvers.lbfgs.room` decides."""
-    return min(w.epochs, 40, max(3, (1 << 28) // (16 * (w.d + w.m) * max(1, rank))))
+    return min(w.epochs, 160, max(3, (1 << 28) // (16 * (w.d + w.m) * max(1, rank))))
 
 
 def _memory(w: Workload) -> dict[str, float]:
