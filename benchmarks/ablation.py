@@ -55,12 +55,10 @@ CONSTANTS: dict[str, float | None] = {
     "accelerated._GROWTH": None,
     "accelerated._MOST_PROBES": None,
     "accelerated._SHORTEST": 0.999,  # whole steps only
-    "accelerated._LACKING": np.inf,  # new columns only where there is no other step
     "accelerated._TRIM": 0.0,
     "accelerated._PATIENCE": 10**9,
     "accelerated._LAST_PRODUCTS": None,
     "accelerated._SLOW": -1,  # no projections
-    "accelerated._FEW": 0,
     "columns._LOOSE": None,
     "metric._WHOLE": 0,  # the diagonal of H where H is not gathered
     "metric._EVEN": 0.0,  # never the diagonal
@@ -68,6 +66,7 @@ CONSTANTS: dict[str, float | None] = {
     "metric._VECTORS": None,
     "metric._RESIDUAL": 0.0,
     "metric._MOST": None,
+    "projection._STEPS": 1,
     "projection._LARGE": np.inf,  # all in float64
     "projection._APART": None,
     "lbfgs._PAIRS": None,

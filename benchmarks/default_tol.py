@@ -19,6 +19,7 @@ from sklearn.metrics import log_loss
 
 import dfwtrace as dt
 from benchmarks import data
+from benchmarks.corpus.problems import FEATURES
 from benchmarks.first_try_data import DataSet, data_set, data_sets
 from benchmarks.harness import Row, Scale
 
@@ -31,6 +32,9 @@ _TOLS = (1e-1, 3e-2, 1e-2, 1e-3, 1e-4)
 _EPOCHS = 300  # more would be a matter of patience, not of `tol`
 _LARGE_TOLS, _LARGE_EPOCHS = (1e-1, 3e-2, 1e-2, 1e-3), 100  # as a pass takes long
 _TOY = ("iris", "diabetes")
+#: Features in raw units, of `corpus.problems.FEATURES`: rows to learn from and to test on, d and m.
+_RAW = ("columns 1e+02", "columns 1e+04", "one large", "uncentred", "counts", "near low rank")
+_RAW_SIZES = 400, 3000, 30, 6
 _DEFAULT = dt.TraceNormClassifier().tol
 
 
@@ -44,11 +48,23 @@ def run(scale: Scale, repeat: int) -> list[Row]:
 def _cases() -> Iterator[tuple[DataSet, float | None]]:
     for each in data_sets():
         yield each, 2000.0 if each.name == "clinc150, all rows" else None
+    for kind in _RAW:
+        yield _raw_units(kind), None
     split = data.udhr()
     if split is not None:
         parts = split.X, split.y, split.X_test, split.y_test
         for radius in (1000.0, 8000.0):
             yield DataSet(f"udhr, radius {radius:g}", "classification", *parts), radius
+
+
+def _raw_units(kind: str) -> DataSet:
+    """Classes drawn from scores to which all directions of the features contribute alike."""
+    rng, (n, n_test, d, m) = np.random.default_rng(0), _RAW_SIZES
+    X = FEATURES[kind](rng, n + n_test, d)
+    away = X - X.mean(axis=0)
+    scores = 3.0 * (away / away.std(axis=0)) @ rng.standard_normal((d, m)) / np.sqrt(d)
+    y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    return DataSet(f"classes, {kind}", "classification", X[:n], y[:n], X[n:], y[n:])
 
 
 def _rows(data: DataSet, radius: float | None) -> list[Row]:
@@ -106,7 +122,7 @@ def markdown(records: Iterable[Mapping[str, Any]]) -> str:
     for name, by_tol in found.items():
         cells = [_cell(by_tol.get(tol)) for tol in _TOLS]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def _cell(seen: Mapping[str, float] | None) -> str:

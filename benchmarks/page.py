@@ -1,4 +1,4 @@
-"""The tables of speed in README.md and docs/benchmarks.md, from the last rows in the results.
+"""The tables of speed in README.md and docs/, from the last rows in the results.
 
 python -m benchmarks.page
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import default_tol
+from benchmarks.corpus import table as corpus
 from benchmarks.report import written
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).with_name("results")
-BEGIN, END = "<!-- speed: begin -->\n", "<!-- speed: end -->\n"
 
 #: A row of a benchmark, as it was kept.
 Kept = Mapping[str, Any]
@@ -146,12 +148,18 @@ LINES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write both tables."""
+    """Write all tables."""
     rows = read()
-    for page, front in ((ROOT / "README.md", True), (ROOT / "docs" / "benchmarks.md", False)):
-        text = page.read_text(encoding="utf-8")
-        page.write_text(written(text, BEGIN, END, markdown(rows, front=front)), encoding="utf-8")
+    for name, kind, _ in TABLES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        (ROOT / name).write_text(with_table(text, name, kind, rows), encoding="utf-8")
     return 0
+
+
+def with_table(text: str, name: str, kind: str, rows: Sequence[Kept]) -> str:
+    """The page of that name with its table of that kind."""
+    (make,) = (make for *place, make in TABLES if place == [name, kind])
+    return written(text, f"<!-- {kind}: begin -->\n", f"<!-- {kind}: end -->\n", make(rows))
 
 
 def read(folder: Path = RESULTS) -> list[Kept]:
@@ -192,6 +200,16 @@ def _last(rows: Sequence[Kept], line: Line) -> Iterator[Kept]:
         and line.sizes.items() <= row["sizes"].items()
     ]
     return (row for row in matching if row["date"] == matching[-1]["date"])
+
+
+#: A page, the kind of table between its markers, and what makes it from all rows.
+TABLES: tuple[tuple[str, str, Callable[[Sequence[Kept]], str]], ...] = (
+    ("README.md", "speed", partial(markdown, front=True)),
+    ("docs/benchmarks.md", "speed", partial(markdown, front=False)),
+    ("docs/benchmarks.md", "corpus: summary", corpus.summary),
+    ("docs/benchmarks.md", "corpus: problems", corpus.problems),
+    ("docs/estimators.md", "default_tol", default_tol.markdown),
+)
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ def test_a_table_is_measured_and_written(
     page, file = tmp_path / "page.md", tmp_path / "rows.jsonl"
     page.write_text(f"above\n{ablation.BEGIN}old\n{ablation.END}below\n", encoding="utf-8")
     names = ("squares, intercept, n ≪ d", "wine")
-    known = accelerated._LACKING
-    options = [str(file), "--only", r"_LACKING.*off|_TRIM.*off|no metric", "--write", str(page)]
+    known = accelerated._PATIENCE
+    options = [str(file), "--only", r"_PATIENCE.*off|_TRIM.*off|no metric", "--write", str(page)]
     assert ablation.main([*options, "--problems", *names]) == 0
-    assert known == accelerated._LACKING
+    assert known == accelerated._PATIENCE
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"above\n{ablation.BEGIN}\n| | set to |")
     assert text.endswith(f"\n{ablation.END}below\n")
@@ -54,8 +54,8 @@ def test_a_table_is_measured_and_written(
     assert [line.split(" | ")[0] for line in lines[2:]] == [
         "| today",
         "| no metric",
-        "| `accelerated._LACKING`",
         "| `accelerated._TRIM`",
+        "| `accelerated._PATIENCE`",
     ]
     assert len({line.count("|") for line in lines}) == 1
     assert capsys.readouterr().out.startswith("today ")

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import page
 from benchmarks.__main__ import SUITE
 from benchmarks.harness import Row
-from benchmarks.report import record, written
+from benchmarks.report import record
 
 
 def kept(case: str, ratio: float, date: str, **options: Any) -> dict[str, Any]:
@@ -19,12 +19,11 @@ def kept(case: str, ratio: float, date: str, **options: Any) -> dict[str, Any]:
     return record(row, judged=True, date=date, commit="abc")
 
 
-@pytest.mark.parametrize(("name", "front"), [("README.md", True), ("docs/benchmarks.md", False)])
-def test_a_page_has_the_table_that_its_command_writes(name: str, front: bool) -> None:
+@pytest.mark.parametrize(("name", "kind"), [place for *place, _ in page.TABLES])
+def test_a_page_has_the_table_that_its_command_writes(name: str, kind: str) -> None:
     text = (page.ROOT / name).read_text(encoding="utf-8")
-    table = page.markdown(page.read(), front=front)
-    assert text == written(text, page.BEGIN, page.END, table)
-    assert f"{page.BEGIN}\n| | ratio |" in text
+    assert text == page.with_table(text, name, kind, page.read())
+    assert f"<!-- {kind}: begin -->\n\n| " in text
 
 
 def test_lines_are_of_benchmarks_that_there_are() -> None:

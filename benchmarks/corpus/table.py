@@ -22,20 +22,36 @@ Kept = Mapping[str, Any]
 def markdown(path: Path) -> str:
     """A line for each problem, one for each side, and what was not certified."""
     rows = read_rows(path)
-    return "\n".join([*_problems(rows), "", *_summary(rows), "", *_failures(rows)])
+    return f"{problems(rows)}\n{summary(rows)}"
+
+
+def problems(rows: Sequence[Kept]) -> str:
+    """A line for each problem of the last run among all rows."""
+    return "\n".join(_problems(_last(rows))) + "\n"
+
+
+def summary(rows: Sequence[Kept]) -> str:
+    """A line for each side, and what was not certified."""
+    rows = _last(rows)
+    return "\n".join([*_summary(rows), "", *_failures(rows)]) + "\n"
 
 
 def read_rows(path: Path) -> list[Kept]:
     """The rows of the last run in a file of results; or those made of the records in it."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    kept = [line for line in lines if line.get("benchmark") == "corpus"]
+    kept = _last(lines)
     if kept:
-        return [line for line in kept if line.get("date") == kept[-1].get("date")]
+        return kept
     records = runs.read(path, "ours")
     if not records:
         raise ValueError(f"there are neither rows nor records of the corpus in {path}.")
     others = runs.recorded()
-    return [asdict(runs.row(record, others)) for record in records.values()]
+    return [{"benchmark": "corpus", **asdict(runs.row(r, others))} for r in records.values()]
+
+
+def _last(rows: Sequence[Kept]) -> list[Kept]:
+    kept = [row for row in rows if row.get("benchmark") == "corpus"]
+    return [row for row in kept if row.get("date") == kept[-1].get("date")]
 
 
 def _problems(rows: Sequence[Kept]) -> Iterator[str]:

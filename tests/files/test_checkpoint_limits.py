@@ -11,6 +11,7 @@ from tests.files.checkpointed import assert_same_run, every_epoch, stopped
 
 import dfwtrace as dt
 from dfwtrace.lmo import Power, TheoremLog
+from dfwtrace.solvers import lbfgs
 from dfwtrace.solvers.lbfgs import LBFGS
 
 OPTIONS: dict[str, Any] = {
@@ -75,7 +76,10 @@ def test_only_the_last_ten_ratios_are_looked_back_at() -> None:
     assert len(other.seen.ratios) == 10
 
 
-def test_as_many_changes_of_the_gradient_as_before_are_remembered() -> None:
+def test_as_many_changes_of_the_gradient_as_before_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lbfgs, "_PAIRS", 40)
     memory, other = LBFGS(), LBFGS()
     for k in range(1, 31):
         memory.remember(np.array([float(k)]), np.array([2.0 * k]))

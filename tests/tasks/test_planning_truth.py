@@ -183,7 +183,7 @@ def test_an_intercept_takes_rounds_of_its_own(features: np.ndarray, labels: np.n
 
 @pytest.mark.parametrize("size", [10, 1000, 100_000])
 def test_memory_grows_with_the_changes_that_the_solver_remembers(size: int) -> None:
-    workload = replace(WORKLOAD, d=size, m=16, stored=100_000 * size, n=100, epochs=100)
+    workload = replace(WORKLOAD, d=size, m=16, stored=100_000 * size, n=100, epochs=1000)
     few = replace(workload, epochs=1)
     numbers = min(size, 16) * (size + 16)  # no more columns than features
     pairs, factors = room(numbers), 8 * numbers

@@ -198,16 +198,17 @@ class Descent:
                 break
             tried = self._toward_atom(before, seen, gamma)
             fall = before.objective - tried.objective
-            if tried.objective < lowest - self._noise:
+            if tried.objective < lowest:
                 best, lowest, chosen = tried, tried.objective, gamma
             if gamma * gap <= self._noise:
                 break
             # A trial that falls short of half of its promise has seen C to be 1.5 times as large.
             measured = 2.0 * (gamma * gap + gained - fall) / gamma**2
             self._curvature = max(self._curvature, measured)
-        if best is None:
-            if tried is not None:
-                self._return()
+        if tried is None:
+            return False
+        if best is None or lowest >= self._point.objective - self._noise:
+            self._return()
             return False
         # What is known of F's curvature still holds, unless the epoch has other columns by now.
         if chosen < 1.0 and self._point.x.size == before.x.size:

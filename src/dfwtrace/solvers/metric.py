@@ -83,7 +83,8 @@ def metric_of(problem: Problem) -> Metric | None:
     even = gathered and _deviation(problem, np.full(d, values.mean())) < _ALIKE
     if even or d > _WHOLE or not known:
         return Metric(values, matrix=matrix, even=even)
-    if not gathered and _deviation(problem, values) < _EVEN:  # not worth a pass and a decomposition
+    exact = gathered or task.quadratic  # then Newton's steps are, too
+    if not exact and _deviation(problem, values) < _EVEN:  # not worth a pass and a decomposition
         return Metric(values)
     return Metric(values, matrix=matrix if gathered else problem.second_moments()).whole()
 
