@@ -14,7 +14,13 @@ from tests.truth import true_gap, value_and_gradient
 import dfwtrace as dt
 from dfwtrace import LowRankMatrix
 from dfwtrace.solvers.accelerated import Descent
-from dfwtrace.solvers.block_oracle import look, next_probes, outside_pairs, random_probes
+from dfwtrace.solvers.block_oracle import (
+    first_look,
+    look,
+    next_probes,
+    outside_pairs,
+    random_probes,
+)
 from dfwtrace.solvers.factors import Point, evaluate, factors_of
 from dfwtrace.solvers.problem import Problem, Start
 
@@ -184,3 +190,64 @@ def test_a_start_orthogonal_to_the_solution_ends_at_the_optimum(name: str) -> No
     assert result.status == "optimal"
     gap = true_gap(name, X, y, result.W.to_dense(), 4.0)
     assert gap <= 1.1e-7 * result.objective_at_zero
+
+
+# Where a run begins
+
+
+def at_zero(problem: Problem) -> Point:
+    zero = LowRankMatrix.zeros(SHAPE)
+    problem.begin(zero)
+    return evaluate(problem, factors_of(zero, RADIUS, np.zeros(0)), 0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_point_is_known_where_the_shards_are_already(problem_of: Build, name: str) -> None:
+    problem = problem_of(name, X, TARGETS[name], radius=RADIUS)
+    here = at_zero(problem)
+    value, _ = value_and_gradient(name, X, TARGETS[name], np.zeros(SHAPE))
+    assert here.objective == pytest.approx(value)
+    assert here.probes[0].shape == (D, 0)
+    assert look(here).sigma == 0.0
+    assert outside_pairs(here).s.size == 0
+
+
+@pytest.mark.parametrize("count", [1, 3, M])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_first_look_is_of_products_with_the_gradient(
+    problem_of: Build, name: str, count: int
+) -> None:
+    problem = problem_of(name, X, TARGETS[name], radius=RADIUS)
+    here = at_zero(problem)
+    G = gradient(name, here)
+    point = first_look(problem.gradient, here, count, np.random.default_rng(1))
+    (Q, P), (images, back) = point.probes, point.images
+    count = min(count, np.linalg.matrix_rank(G))
+    np.testing.assert_allclose(Q.T @ Q, np.eye(count), atol=1e-9)
+    np.testing.assert_allclose(P.T @ P, np.eye(count), atol=1e-9)
+    np.testing.assert_allclose(images, G @ P, atol=1e-9)
+    np.testing.assert_allclose(back, G.T @ Q, atol=1e-9)
+    seen, largest = look(point), np.linalg.norm(G, 2)
+    assert seen.sigma <= largest * (1.0 + 1e-12)
+    if count >= M - 1:  # all that there is
+        assert seen.sigma == pytest.approx(largest)
+
+
+def test_a_first_look_comes_close_to_the_leading_pair(problem_of: Build) -> None:
+    """As a step of subspace iteration does, and random vectors do not."""
+    features = np.random.default_rng(2).standard_normal((200, 60))
+    Y = np.outer(features[:, 0], np.ones(50)) + np.random.default_rng(3).standard_normal((200, 50))
+    problem = problem_of("least squares", features, Y, radius=RADIUS)
+    zero = LowRankMatrix.zeros((60, 50))
+    problem.begin(zero)
+    here = evaluate(problem, factors_of(zero, RADIUS, np.zeros(0)), 0)
+    largest = np.linalg.norm(features.T @ Y, 2)
+    seen = look(first_look(problem.gradient, here, 4, np.random.default_rng(4)))
+    assert 0.99 * largest <= seen.sigma <= largest * (1.0 + 1e-12)
+
+
+def test_nothing_is_seen_where_the_gradient_is_zero(problem_of: Build) -> None:
+    problem = problem_of("least squares", X, np.zeros((N, M)), radius=RADIUS)
+    point = first_look(problem.gradient, at_zero(problem), M, rng)
+    assert look(point).sigma == 0.0
+    assert outside_pairs(point).s.size == 0
