@@ -61,6 +61,10 @@ CONSTANTS: dict[str, float | None] = {
     "accelerated._SLOW": -1,  # no projections
     "columns._LOOSE": None,
     "metric._WHOLE": 0,  # the diagonal of H where H is not gathered
+    "metric._DIRECTIONS": None,
+    "metric._SPARE": None,
+    "metric._ITERATIONS": None,
+    "metric._WIDE": 0,  # the diagonal of H where H is not decomposed
     "metric._EVEN": 0.0,  # never the diagonal
     "metric._ALIKE": 0.0,  # no projections
     "metric._VECTORS": None,

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import dfwtrace as dt
+from dfwtrace.solvers import metric as metric_module
 from dfwtrace.solvers.factors import Point, evaluate, factors_of, join, scale_of, split
 from dfwtrace.solvers.metric import Metric, Model, metric_of, whitener
 from dfwtrace.solvers.problem import Problem
@@ -293,7 +294,10 @@ def test_features_that_differ_in_size_alone_have_a_diagonal(
         np.testing.assert_allclose(metric.values, np.diag(H), rtol=1e-9)
 
 
-def test_a_great_many_features_have_a_diagonal(problem_of: Build) -> None:
+def test_a_great_many_features_have_a_diagonal(
+    problem_of: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_module, "_WIDE", 1099)
     features = sp.random_array((60, 1100), density=0.05, format="csr", rng=rng)
     metric = metric_of(problem_with(problem_of, sp.csr_array(features), "multinomial"))
     assert metric is not None
@@ -379,3 +383,62 @@ def test_even_features_that_hide_a_flat_direction_are_solved() -> None:
     result = dt.solve(dt.LeastSquares(), X, Y, radius=1.1 * np.linalg.norm(best, "nuc"), tol=1e-9)
     assert result.status == "optimal"
     assert result.objective <= F + 2e-9 * result.objective_at_zero
+
+
+# More features than are decomposed
+
+
+def many_features(d: int = 200) -> Any:
+    """A few directions with most of the variance, and a diagonal beside them."""
+    draw = np.random.default_rng(6)
+    V = np.linalg.qr(draw.standard_normal((d, 3)))[0]
+    spread = 30.0 * draw.standard_normal((500, 3)) @ V.T
+    return spread + draw.standard_normal((500, d)) * np.geomspace(0.1, 2.0, d)
+
+
+@pytest.fixture
+def some_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_module, "_WHOLE", 100)
+    monkeypatch.setattr(metric_module, "_DIRECTIONS", 3)
+
+
+@pytest.mark.usefixtures("some_directions")
+def test_the_leading_directions_of_many_features_are_known(problem_of: Build) -> None:
+    features = many_features()
+    metric = metric_of(problem_with(problem_of, features, "multinomial"))
+    assert metric is not None
+    assert metric.basis is not None
+    assert metric.basis.shape == (200, 3)
+    assert not metric.exact
+    H = 0.5 * features.T @ features
+    np.testing.assert_allclose(metric.values[:3], np.linalg.eigvalsh(H)[-3:], rtol=1e-6)
+    # What is known adds up to H's diagonal, about, and is exact along the leading directions.
+    np.testing.assert_allclose(metric.along(np.eye(200)), np.diag(H), rtol=0.2)
+    np.testing.assert_allclose(metric.along(metric.basis), metric.values[:3], rtol=1e-9)
+
+
+@pytest.mark.usefixtures("some_directions")
+def test_coordinates_of_some_directions_keep_lengths(problem_of: Build) -> None:
+    metric = metric_of(problem_with(problem_of, many_features(), "multinomial"))
+    assert metric is not None
+    A = np.random.default_rng(7).standard_normal((200, 4))
+    rotated = metric.rotated(A)
+    assert rotated.shape == (203, 4)
+    np.testing.assert_allclose(rotated.T @ rotated, A.T @ A, rtol=1e-10)
+    np.testing.assert_allclose(metric.back(rotated), A, atol=1e-12)
+    product = metric.back(metric.times(rotated))
+    np.testing.assert_allclose(np.sum(A * product, axis=0), metric.along(A), rtol=1e-10)
+
+
+@pytest.mark.usefixtures("some_directions")
+def test_leading_directions_save_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = many_features()
+    scores = features @ np.random.default_rng(8).standard_normal((200, 6)) / 40.0
+    y = (scores + np.random.default_rng(9).gumbel(size=scores.shape)).argmax(axis=1)
+    options: Any = {"radius": 5.0, "representation": "implicit", "tol": 1e-5}
+    some = dt.solve(dt.Multinomial(6), features, y, **options)
+    monkeypatch.setattr(metric_module, "_WIDE", 100)  # the diagonal alone
+    none = dt.solve(dt.Multinomial(6), features, y, **options)
+    assert some.status == none.status == "optimal"
+    assert some.objective == pytest.approx(none.objective, rel=1e-4)
+    assert len(some.history) < len(none.history)

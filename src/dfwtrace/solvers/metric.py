@@ -18,12 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from dfwtrace._typing import FloatArray
-from dfwtrace.linalg.parallel import gram, matmul
+from dfwtrace.linalg.parallel import gram, matmul, qr
 from dfwtrace.solvers.factors import Point, join, split
 from dfwtrace.solvers.problem import Problem
 
 # Up to this number of features H may be decomposed, which takes as long as some passes.
 _WHOLE = 1024
+# With more, this number of its leading eigenvectors is found by subspace iteration, with some to
+# spare; not for very wide data, where they would take much memory.
+_DIRECTIONS, _SPARE, _ITERATIONS, _WIDE = 64, 8, 2, 1 << 16
 # H is left to its diagonal if the eigenvalues of H, scaled to a unit diagonal, deviate from 1 by
 # less than this in the root mean square; found with a few random vectors.
 _EVEN, _VECTORS = 0.3, 4
@@ -35,7 +38,11 @@ _RESIDUAL, _MOST = 0.1, 30
 
 
 class Metric(NamedTuple):
-    """What is known of H: its eigenvalues and a basis of eigenvectors, or its diagonal."""
+    """What is known of H: its eigenvalues and a basis of eigenvectors, or its diagonal.
+
+    Or both: eigenvalues Λ of a few eigenvectors V, and the diagonal D of what H has beside them, so
+    that it is VΛVᵀ + PDP with P = I - VVᵀ, and A has the coordinates (VᵀA, PA).
+    """
 
     values: FloatArray
     basis: FloatArray | None = None
@@ -45,7 +52,12 @@ class Metric(NamedTuple):
     @property
     def exact(self) -> bool:
         """Whether products with H can be had without the rows."""
-        return self.basis is not None or self.matrix is not None
+        return self.matrix is not None or (self.basis is not None and not self._partial)
+
+    @property
+    def _partial(self) -> bool:
+        """Whether the basis is of some directions only."""
+        return self.basis is not None and self.basis.shape[1] < len(self.basis)
 
     def whole(self) -> Metric:
         """The same for Newton's steps: with its eigenvectors, if H is at hand and not too large."""
@@ -56,11 +68,19 @@ class Metric(NamedTuple):
 
     def rotated(self, A: FloatArray) -> FloatArray:
         """Coordinates of the columns of A in the basis."""
-        return A if self.basis is None else matmul(self.basis.T, A)
+        if self.basis is None:
+            return A
+        inside = matmul(self.basis.T, A)
+        return np.vstack([inside, A - matmul(self.basis, inside)]) if self._partial else inside
 
     def back(self, A: FloatArray) -> FloatArray:
         """The columns with these coordinates."""
-        return A if self.basis is None else matmul(self.basis, A)
+        if self.basis is None:
+            return A
+        if not self._partial:
+            return matmul(self.basis, A)
+        inside, left = np.split(A, [self.basis.shape[1]])  # V inside + P left
+        return left + matmul(self.basis, inside - matmul(self.basis.T, left))
 
     def times(self, A: FloatArray) -> FloatArray:
         """H A, in the coordinates."""
@@ -81,12 +101,26 @@ def metric_of(problem: Problem) -> Metric | None:
     matrix = problem.second_moments() if gathered else None
     known = task.supports("second_moments") and task.supports("curvature_product")
     even = gathered and _deviation(problem, np.full(d, values.mean())) < _ALIKE
-    if even or d > _WHOLE or not known:
+    if even or not known or d > _WIDE or (gathered and d > _WHOLE):
         return Metric(values, matrix=matrix, even=even)
+    if d > _WHOLE:
+        return _leading_directions(problem, values)
     exact = gathered or task.quadratic  # then Newton's steps are, too
     if not exact and _deviation(problem, values) < _EVEN:  # not worth a pass and a decomposition
         return Metric(values)
     return Metric(values, matrix=matrix if gathered else problem.second_moments()).whole()
+
+
+def _leading_directions(problem: Problem, diagonal: FloatArray) -> Metric:
+    """H's leading eigenvectors, about, by subspace iteration, and the diagonal of what is left."""
+    rng = np.random.default_rng([problem.seed, 0xC2])
+    V = qr(rng.standard_normal((diagonal.size, _DIRECTIONS + _SPARE)))[0]
+    for _ in range(_ITERATIONS):
+        V = qr(problem.curvature_product(V))[0]
+    values, turn = np.linalg.eigh(matmul(V.T, problem.curvature_product(V)))
+    values, V = np.maximum(values[-_DIRECTIONS:], 0.0), matmul(V, turn[:, -_DIRECTIONS:])
+    left = np.maximum(diagonal - V**2 @ values, EPS * diagonal.max(initial=0.0))
+    return Metric(np.concatenate([values, left]), V)
 
 
 def _deviation(problem: Problem, diagonal: FloatArray) -> float:
@@ -110,6 +144,7 @@ class Model:
         A, B, z, _ = point.parts
         self._q = q = point.q(radius)
         self._c, self._A, self._B = point.columns.relative, metric.rotated(A), B
+        self._there = len(self._A), len(B)  # the shape in the metric's coordinates
         self._HA = metric.times(self._A) * (scale / q**2)
         self._BCB, self._AHA = matmul(B.T * self._c, B), matmul(self._A.T, self._HA)
         self._level = max(-point.inner / radius, least) / q
@@ -158,14 +193,14 @@ class Model:
         return self._back(solution)
 
     def _back(self, vector: FloatArray) -> FloatArray:
-        A, B, z, b = split(vector, self._shape, self._width)
+        A, B, z, b = split(vector, self._there, self._width)
         return join(self._metric.back(A), B, z, b)
 
     def _tangential(self, vector: FloatArray) -> FloatArray:
         return vector - float(self._x @ vector) * self._x
 
     def _divide(self, vector: FloatArray) -> FloatArray:
-        A, B, z, b = split(vector, self._shape, self._width)
+        A, B, z, b = split(vector, self._there, self._width)
         left = matmul(matmul(A, self._turn_A) / self._steep_A, self._turn_A.T)
         right = matmul(matmul(B, self._turn_B) / self._steep_B, self._turn_B.T)
         of_b = np.divide(b, self._steep_b, out=np.zeros_like(b), where=self._steep_b > 0.0)
@@ -173,7 +208,7 @@ class Model:
 
     def _times(self, vector: FloatArray) -> FloatArray:
         """The model's Hessian times a vector."""
-        D_A, D_B, D_z, D_b = split(vector, self._shape, self._width)
+        D_A, D_B, D_z, D_b = split(vector, self._there, self._width)
         A, B, c, q, (U, V, Y, Z) = self._A, self._B, self._c, self._q, self._gradient
         moved = matmul(D_A, self._BCB) + matmul(A, matmul(D_B.T * c, B))
         left = self._metric.times(moved) * (self._scale / q**2)
