@@ -46,7 +46,13 @@ def test_sentences_of_150_intents() -> None:
 @pytest.mark.filterwarnings("ignore:The classes are separated")
 def test_text_of_114_classes() -> None:
     data = cut("text", "classification", text(n=1500, m=114, words=1000))
-    assert score(dt.TraceNormClassifier(), data) >= reference(data) - POINTS > 0.6
+    model = dt.TraceNormClassifier()
+    assert score(model, data) >= reference(data) - POINTS > 0.6
+    # No radius is tried beyond the first that separates the classes: F ≥ 0 has nothing left to fall
+    # by there, and the rows left out would judge where a fit happened to end.
+    fits = zip(*model.result_.search.fold_results, strict=True)
+    left = [max(fit.objective / fit.objective_at_zero for fit in folds) for folds in fits]
+    assert left[-1] < 3e-3 < min(left[:-1])
 
 
 @pytest.mark.parametrize("name", ["diabetes", "diabetes × 1000", "targets × 1000"])

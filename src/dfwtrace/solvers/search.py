@@ -144,11 +144,18 @@ class Search:
             return False
         # A fit that was cut short may be on its way to the bound; a coarse one ends before it.
         return any(
-            r.is_bound_active
-            or r.status != "optimal"
-            or (self.coarse and float(r.W.s.sum()) >= _ON_ITS_WAY * r.radius)
+            (r.is_bound_active or r.status != "optimal" or self._on_its_way(r))
+            and not self._vanished(r)
             for r in self.trials[-1].results
         )
+
+    def _on_its_way(self, result: Result) -> bool:
+        return self.coarse and float(result.W.s.sum()) >= _ON_ITS_WAY * result.radius
+
+    def _vanished(self, result: Result) -> bool:
+        """Whether F is all but zero, as where classes are separated: it cannot fall any more."""
+        least = (self._scoring.tol or 0.0) * abs(result.objective_at_zero)
+        return self.problem.task.nonnegative and result.objective <= least
 
     @property
     def _out_of_time(self) -> bool:
