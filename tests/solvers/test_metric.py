@@ -442,3 +442,20 @@ def test_leading_directions_save_epochs(monkeypatch: pytest.MonkeyPatch) -> None
     assert some.status == none.status == "optimal"
     assert some.objective == pytest.approx(none.objective, rel=1e-4)
     assert len(some.history) < len(none.history)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_no_more_directions_are_known_than_there_are(
+    problem_of: Build, monkeypatch: pytest.MonkeyPatch, d: int
+) -> None:
+    monkeypatch.setattr(metric_module, "_WHOLE", 0)
+    features = many_features()[:, :d]
+    metric = metric_of(problem_with(problem_of, features, "multinomial"))
+    assert metric is not None
+    assert metric.basis is not None
+    assert metric.basis.shape == (d, d - 1)
+    assert not metric.exact
+    leading = 0.5 * np.linalg.eigvalsh(features.T @ features)[1:]
+    np.testing.assert_allclose(metric.along(metric.basis), leading, rtol=1e-6)
+    A = np.random.default_rng(7).standard_normal((d, 2))
+    np.testing.assert_allclose(metric.back(metric.rotated(A)), A, atol=1e-12)

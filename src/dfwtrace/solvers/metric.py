@@ -113,12 +113,13 @@ def metric_of(problem: Problem) -> Metric | None:
 
 def _leading_directions(problem: Problem, diagonal: FloatArray) -> Metric:
     """H's leading eigenvectors, about, by subspace iteration, and the diagonal of what is left."""
-    rng = np.random.default_rng([problem.seed, 0xC2])
-    V = qr(rng.standard_normal((diagonal.size, _DIRECTIONS + _SPARE)))[0]
+    rng, d = np.random.default_rng([problem.seed, 0xC2]), diagonal.size
+    V = qr(rng.standard_normal((d, min(_DIRECTIONS + _SPARE, d))))[0]
     for _ in range(_ITERATIONS):
         V = qr(problem.curvature_product(V))[0]
     values, turn = np.linalg.eigh(matmul(V.T, problem.curvature_product(V)))
-    values, V = np.maximum(values[-_DIRECTIONS:], 0.0), matmul(V, turn[:, -_DIRECTIONS:])
+    some = slice(len(values) - min(_DIRECTIONS, d - 1), None)  # there is a rest
+    values, V = np.maximum(values[some], 0.0), matmul(V, turn[:, some])
     left = np.maximum(diagonal - V**2 @ values, EPS * diagonal.max(initial=0.0))
     return Metric(np.concatenate([values, left]), V)
 
