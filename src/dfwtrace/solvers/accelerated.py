@@ -267,7 +267,7 @@ class Descent:
         self._seen = look(self._point)
 
     def _expect_curvature(self, times: float = 1.0) -> None:
-        """Let C be at least so many times the model's, on the way from W = 0 to the atom."""
+        """Let C be at least that multiple of what the model has from here to the atom."""
         u, v = self._seen.u[:, None], self._seen.v[:, None]
         along = self._along(u, v, self._point.columns)
         self._curvature = max(self._curvature, times * float(along[0]) * self._problem.radius**2)
